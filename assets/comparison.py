@@ -9,8 +9,8 @@ from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import AlphaSweep, AttentionSweep, MethodComparison, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, attention_sweep, segment_length_sweep
 from gateau_dagster.config import PRESETS
-from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.data.document_split import SPLIT
+from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods, comparison_reads
 from gateau_dagster.pipeline.state import State

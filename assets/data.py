@@ -6,11 +6,11 @@ import polars as pl
 
 from gateau_dagster.assets.steps.metadata import chart, fields_metadata, source_chart
 from gateau_dagster.assets.steps.step import Step, makes_asset
+from gateau_dagster.data.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.data.index import last_of_conversations, read_shards
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
-from gateau_dagster.data.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
 from gateau_dagster.pipeline.data_checks import too_few
 

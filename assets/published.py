@@ -15,6 +15,7 @@ from gateau_dagster import tables
 from gateau_dagster.assets.selection import counted_rule
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.inputs import PublishConfig
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.secret_scan import (
     SCANNER,
     named_findings,
@@ -27,7 +28,6 @@ from gateau_dagster.data.secret_scan import (
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
-from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.pipeline.declarations import UPLOADED, published_tables
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of

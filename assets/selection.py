@@ -22,9 +22,9 @@ from gateau_dagster.assets.training_mix import mix_tokenizer, trimmed_samples
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import DRAWING, RuleConfig, SelectionConfig
 from gateau_dagster.config.variants import SYNTHETIC_UNVERIFIED
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.methods.method import Method, Reads
 from gateau_dagster.methods.registry import chosen_methods, reads_attention

@@ -26,8 +26,8 @@ from gateau_dagster.assets.steps.partitions import (
 )
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import DEPENDENCIES
-from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.data.document_split import SPLIT
+from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.evaluation.judged import NOTABLE_UNREADABLE, unreadable
 from gateau_dagster.evaluation.statistics.experiment import configured_gate
 from gateau_dagster.pipeline.asset import (
