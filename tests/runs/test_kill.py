@@ -10,19 +10,28 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus
+from transformers import AutoModelForCausalLM
 
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.execution.row_checkpoints import FOLDER as PARTIAL
 from gateau_dagster.pipeline.leftovers import PARTS, leftovers
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.selection.evidence import FAR
 from gateau_dagster.training.checkpoints import complete_checkpoints
 from tests.assets.harness import pipeline_on
-from tests.project import command_environment, copied, gateau
-from tests.runs.stores import assert_same_scores, assert_same_stamps, assert_same_tables, assert_same_weights
+from tests.project import change_config, command_environment, copied, gateau, make_project, sample, write_samples
+from tests.runs.stores import (
+    assert_same_scores,
+    assert_same_stamps,
+    assert_same_tables,
+    assert_same_weights,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +141,44 @@ def test_killed_at_one_stage_after_the_other(copy: Path, whole_run: Path, points
     assert first_training_step(copy) > 1, "the training went on, it did not begin again"
     assert_as_undisturbed(copy, whole_run)
     assert_nothing_is_held(copy)
+
+
+@pytest.mark.long
+def test_killed_while_scoring_for_a_mix(tmp_path: Path) -> None:
+    """The same choice as of an undisturbed run; another use, temperature or rule makes that choice again, no more."""
+    rule: dict[str, Any] = {"rule": "mix", "use": {"far": 0.4}, "tau": 0.5, "seed": 3}
+    models = {"short": {"path": "short", "context": "window", "window": 64}}  # a third of each context is near
+    killed = make_project(tmp_path / "project", samples=36, selection=rule, models=models)
+    until = "selected_subset"
+    texts = [sample(n + 100, sentences=4)["context"] for n in range(36)]  # long responses: a token is right by chance
+    records = [sample(n, sentences=12) | {"response": text} for n, text in enumerate(texts)]
+    write_samples(killed.parent / "long.jsonl", records)
+    sharpen(killed.parent / "long")
+    undisturbed = copied(killed, tmp_path / "undisturbed")
+    killed_run(killed, "row", 8, "--until", until)
+    for file in (killed, undisturbed):
+        gateau("run", "--config", str(file), "--until", until, folder=file.parent)
+    one, other = (State(config=load_project(file)) for file in (killed, undisturbed))
+    kinds = one.read("evidence", ["sample_id", "dependency"])
+    assert kinds.equals(other.read("evidence", ["sample_id", "dependency"])) and kinds["dependency"].n_unique() > 1
+    chosen = one.store.read(until)
+    assert chosen.height > 1 and chosen["sample_id"].equals(other.store.read(until)["sample_id"])
+    assert chosen["dependency"].is_in(FAR).any() and not chosen["dependency"].is_in(FAR).all()
+    first, second = (state.stamp(until, None) for state in (one, other))
+    assert first is not None and second is not None and first.rule == second.rule == "mix"
+    assert (first.content, first.fingerprint) == (second.content, second.fingerprint)
+    for change in ({"use": {"far": 0.2}}, {"tau": 2.0}, {"rule": "clean", "use": None, "tau": 0}):
+        change_config(killed, selection=change)
+        assert {work.asset for work in State(config=load_project(killed)).plan_until(until).work} == {until}
+        change_config(killed, selection=rule)
+
+
+def sharpen(folder: Path) -> None:
+    """Makes an untrained model sure of its guesses, so that other text changes them by more than 0.5."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(30)
+    model.save_pretrained(folder)
 
 
 def samples_kept(instance: DagsterInstance, run_id: str) -> list[int]:
