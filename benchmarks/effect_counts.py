@@ -20,9 +20,9 @@ from gateau_dagster.selection.forecast import SLOPE
 from gateau_dagster.selection.statistics import spearman
 
 UNITS = {"samples": "shown_far", "tokens": "far_tokens"}
-"""What is counted, and its mean in `choice` of a cell of effect.json."""
+"""The units, and the mean of each in `choice` of a cell of effect.json."""
 OFFSETS = (1, 10, 20, 40, 80, 160, 320)
-"""Those of effect.LAWS, for samples as for tokens."""
+"""The offsets of effect.LAWS, for samples as for tokens."""
 _DRAWS = 2000
 
 Cell = Mapping[str, Any]  # of effect.json: an arm and a pool, means over the seeds
@@ -87,7 +87,7 @@ def distances(values: np.ndarray, gains: np.ndarray, pools: np.ndarray) -> np.nd
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """How well a quantity orders and predicts the gains of some cells, in samples and, if it exists, in tokens.
+    """A quantity, and how well it orders and predicts the gains of some cells, in samples and, if it exists, in tokens.
 
     order: Spearman's correlation with the gains; none for a quantity with several offsets. distance: see `distances`.
     difference: the distance in tokens less that in samples, with a 95 % interval from resampled seeds; it has no
