@@ -6,13 +6,14 @@
 plan.yaml says what is tested, and was written before a model answered. For each pool, the samples are made from the
 half `choose` of the questions and the held-out samples from the half `report`. Then all arms are trained and measured,
 seed by seed, by `gateau run`. Call it again to continue; it prints which models are left, and the minutes. Nothing is
-compared before the last model has answered. --power prints what the sizes can show, and runs nothing.
+compared before the last model of a pool has answered; then the pool's figures are written. --power prints what the
+sizes can show, and runs nothing.
 """
 
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -173,8 +174,8 @@ def share_tables(source: Path, target: Path) -> None:
         part.rename(target)
 
 
-def run(folder: Path, *, model: str, nq: str, size: Size, example: Path = EXAMPLE) -> dict[str, Project]:
-    """Train and measure what is missing, pool by pool and seed by seed; return the projects by pool."""
+def run(folder: Path, *, model: str, nq: str, size: Size, example: Path = EXAMPLE) -> Iterator[tuple[str, Project]]:
+    """Train and measure what is missing, seed by seed; yield each pool once all of its models have answered."""
     configs = {
         pool: prepare(folder / pool, model=model, nq=nq, size=size, pool=pool, example=example) for pool in size.pools
     }
@@ -196,7 +197,7 @@ def run(folder: Path, *, model: str, nq: str, size: Size, example: Path = EXAMPL
             minutes = f", about {(total - done) * rates[-1] / 60:.0f} minutes" if rates else ""
             say(f"{pool}, seed {seeds - 1}: {done} of {total} models have answered, {total - done} are left{minutes}")
         answered += len(measured(project))
-    return {pool: Project(config) for pool, config in configs.items()}
+        yield pool, Project(config)
 
 
 def arms_of(project: Project) -> list[str]:
@@ -389,21 +390,15 @@ def main(given: list[str] | None = None) -> int:
     if options.nq is None or options.model is None:
         parser.error("--nq and --model are needed, unless --power is given")
     folder = options.folder.absolute() / size.name
-    projects = run(folder, model=options.model, nq=options.nq, size=size, example=options.example)
-    results = {
-        pool: compared(
-            Values.of(project, folder / pool / "gateau.yaml", size.seeds), plan, size.pools[pool], arms_of(project)
-        )
-        for pool, project in projects.items()
-    }
-    found = {
-        "power": powers,
-        "trained_on": {pool: trained_on(project, plan["reference"]) for pool, project in projects.items()},
-        "results": results,
-        "verdicts": verdicts(results["main"], results.get("control"), plan),
-    }
     settings = settings_of(options, "nq", "folder", "example") | {"model": Path(options.model).name}
-    write_json(options.out, {"settings": settings, "plan": plan, "machine": machine(), **found})
+    found: Json = {"settings": settings, "plan": plan, "machine": machine(), "power": powers}
+    found |= {"trained_on": {}, "results": {}}
+    for pool, project in run(folder, model=options.model, nq=options.nq, size=size, example=options.example):
+        values = Values.of(project, folder / pool / "gateau.yaml", size.seeds)
+        found["results"][pool] = compared(values, plan, size.pools[pool], arms_of(project))
+        found["trained_on"][pool] = trained_on(project, plan["reference"])
+        found["verdicts"] = verdicts(found["results"]["main"], found["results"].get("control"), plan)
+        write_json(options.out, found)
     return 0
 
 
