@@ -284,7 +284,7 @@ class Choice:
 def chosen_samples(
     state: State, recipe: Recipe, depends: pl.DataFrame | None = None, candidates: "Candidates | None" = None
 ) -> Choice:
-    """Return what a recipe chooses.
+    """Return the choice of a recipe.
 
     Args:
         state: the tables.

@@ -11,7 +11,7 @@ window.
 
 `seen` is the share with far dependencies (`selection.evidence`). `corrected` takes the measured sensitivity and
 specificity of that column into account (selection/forecast.py). Intervals (95 %) are those of Jeffreys' prior.
-Tables are kept in --folder, a few samples a file, so that a stopped run resumes.
+Tables are kept in --folder, a few samples per file, so that a stopped run resumes.
 """
 
 import argparse

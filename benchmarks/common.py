@@ -118,7 +118,7 @@ class PeakMemory:
 
 
 def in_a_process(work: Callable[..., T], *arguments: Any) -> T:
-    """Return what `work`, a function of a module, returns in a fresh process. Raises what it raises."""
+    """Return the result of `work`, a function of a module, in a fresh process. Raise its errors."""
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 
@@ -129,7 +129,7 @@ def first_line(error: BaseException) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on, without names of hosts or paths."""
+    """Return the properties of the machine and software that the figures depend on, without names of hosts or paths."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     names = [line for line in lines if line.startswith("model name")]

@@ -36,7 +36,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3Shape(Shape):
-    """The sizes of a Qwen3, whose heads have a size of their own and whose output layer may be the embeddings."""
+    """The sizes of a Qwen3, with an independent head size and an output layer that may be the embeddings."""
 
     head_dim: int
     tied: bool = True

@@ -60,7 +60,7 @@ class Page:
         self.slots.setdefault(slot, []).append(statement)
 
     def state_facts(self, facts: list[Fact], *, far: bool) -> None:
-        """State each fact in a far or a near slot of its own."""
+        """State each fact in a separate slot, far or near."""
         for fact in facts:
             self.state(self.slot(far=far), fact_words(fact))
 

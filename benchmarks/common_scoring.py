@@ -4,7 +4,7 @@ The straightforward side is what one writes at first with Hugging Face's own too
 
 - Perplexity: `model(input_ids)` and a cross-entropy over labels that are -100 outside the response, which is what
   `model(input_ids, labels=labels).loss` does: logits of every position, in float32.
-- Attention: a second model pass of its own, eager, with `output_attentions=True`: every layer's T x T matrix.
+- Attention: a separate second model pass, eager, with `output_attentions=True`: every layer's T x T matrix.
 - Segments: batches of 32 prompts, padded to the longest, with an attention mask and the logits of every position.
 
 Nothing there is slow on purpose. Sums and means are in float32 as torch gives them, the last steps in float64.
@@ -218,10 +218,10 @@ def make_pass(kind: PassKind, loaded: LoadedModel, prompt: Prompt, *, segment_le
 
 
 def measure(loaded: LoadedModel, each: Pass, *, base: int, most: int, enough_seconds: float) -> Measured:
-    """Measure peak memory of the first call above `base` bytes, and the times of up to `most` further calls.
+    """Measure peak memory of the first call above `base` bytes, and the times of up to `most` other calls.
 
-    There is no further one once `enough_seconds` have gone; only then the first call, which may meet a cold cache or
-    allocator, counts as a time.
+    The calls end once `enough_seconds` have passed. The first call may meet a cold cache or allocator; its time counts
+    only if it is the only one.
     """
     memory = PeakMemory(loaded.device)
     times = [seconds(each.work, loaded.device)]

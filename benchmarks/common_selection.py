@@ -68,7 +68,7 @@ class LabelledCase:
         raise NotImplementedError
 
     def scoring(self) -> dict[str, Any]:
-        """Return what the section `scoring` has beside device, dtype and segment length."""
+        """Return the keys of the section `scoring` beside device, dtype and segment length."""
         raise NotImplementedError
 
     def config(self, method: str = "gateau", options: Mapping[str, Any] | None = None) -> Config:

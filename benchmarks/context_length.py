@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/context_length.py --out build/benchmarks/context_length.json
     .venv/bin/python benchmarks/context_length.py --device cuda --dtype bfloat16 --lengths 1024 4096 16384 65536 131072
 
-For each length, a process of its own measures the pass of theta_B over the full prompt, which gives perplexity and
+For each length, a separate process measures the pass of theta_B over the full prompt, which gives perplexity and
 segment attention, and the passes over the segment prompts; up to --eager tokens also the whole attention matrices.
 Memory is the peak above what the process holds once the model is loaded. The rounds are repeated, all lengths
 in each; a time is the shortest of them, since other work on the machine can only add.
@@ -128,7 +128,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--batch-tokens", type=int, default=ScoringConfig().batch_tokens, help="scoring.batch_tokens")
     add("--rounds", type=int, default=2, help="processes per length")
     add("--repetitions", type=int, default=3, help="most timed calls in a process")
-    add("--enough-seconds", type=float, default=20.0, help="then no further call")
+    add("--enough-seconds", type=float, default=20.0, help="no new call starts after this time")
     add_run_options(parser)
     return parser.parse_args(arguments)
 

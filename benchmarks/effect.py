@@ -173,7 +173,7 @@ class Pools:
 
     @cached_property
     def samples(self) -> pl.DataFrame:
-        """Return what rules read, and `far` bool (the label), `drawn` and `drawn_again` f64 (method random)."""
+        """Return the columns that rules read, `far` bool (the label), `drawn` and `drawn_again` f64 (method random)."""
         known, seed = self.known, self.case.seed
         long, cam = known["perplexity/long"], known["cam"]
         drawn, again = (
@@ -209,7 +209,7 @@ class Pools:
         return self.samples.filter(pl.col("sample_id").is_in(ids))
 
     def chosen(self, arm: str, share: float, count: int) -> Arm:
-        """Return what an arm chooses. Its rules are the product's; only `oracle` sees labels, as dependencies."""
+        """Return the choice of an arm. Its rules are the product's; only `oracle` sees labels, as dependencies."""
         pool = self.pool(share)
         mix = RuleConfig(rule="mix", count=count, use={"far": USE}, seed=self.case.seed)
         if arm in DRAWS:
@@ -231,7 +231,7 @@ class Pools:
         return Arm(ids=chosen_ids(pool, rules[arm]), shown={})
 
     def deficit_sums(self, theta: float) -> pl.DataFrame:
-        """Return what the far deficit of the model before training is made of, for `forecast`."""
+        """Return the terms of the far deficit of the model before training, for `forecast`."""
         case = ExtendedCase(**{each.name: getattr(self.case, each.name) for each in fields(self.case)}, theta=theta)
         if not case.extended.is_dir():
             AutoTokenizer.from_pretrained(case.pair / "long").save_pretrained(case.extended)
@@ -350,7 +350,7 @@ def recall(model: LlamaForCausalLM, options: Namespace, seed: int) -> dict[str, 
 
 
 def run(pools: Pools, arm: str, share: float, options: Namespace, done: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a model recalls that was trained on an arm's choice; None if it is missing under --finished.
+    """Return the recall of a model trained on an arm's choice; None if it is missing under --finished.
 
     It is trained unless `done` has a model of the same sequences; `done` and --runs then gain a line.
     """
@@ -606,7 +606,7 @@ def tests_of(options: Namespace, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def pools_hold(options: Namespace, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what each pool holds: its samples, those that show far text, and their tokens that depend on it."""
+    """Return the counts of each pool: its samples, those that show far text, and their tokens that depend on it."""
     rows = list[dict[str, Any]]()
     for seed in seeds:
         pools = pools_of(case_of(options, seed))

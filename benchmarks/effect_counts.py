@@ -20,9 +20,9 @@ from gateau_dagster.selection.forecast import SLOPE
 from gateau_dagster.selection.statistics import spearman
 
 UNITS = {"samples": "shown_far", "tokens": "far_tokens"}
-"""The units, and the mean of each in `choice` of a cell of effect.json."""
+"""The counted quantities, and the key of each mean in `choice` of a cell of effect.json."""
 OFFSETS = (1, 10, 20, 40, 80, 160, 320)
-"""The offsets of effect.LAWS, for samples as for tokens."""
+"""The offsets of effect.LAWS, for samples and for tokens."""
 _DRAWS = 2000
 
 Cell = Mapping[str, Any]  # of effect.json: an arm and a pool, means over the seeds
@@ -57,7 +57,7 @@ def of_product(found: Mapping[str, Any], pool: float) -> dict[str, float]:
 
 
 def held_by_chance(found: Mapping[str, Any], cell: Cell, unit: str) -> float:
-    """Return what random choices of as many samples as a cell's hold on average, as the product counts them."""
+    """Return the mean count in random choices of as many samples as a cell's, as the product counts them."""
     some = [each for each in found["pools"] if each["pool"] == cell["pool"]]
     return float(np.mean([cell["choice"]["samples"] * each[UNITS[unit]] / each["samples"] for each in some]))
 
@@ -87,7 +87,7 @@ def distances(values: np.ndarray, gains: np.ndarray, pools: np.ndarray) -> np.nd
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """A quantity, and how well it orders and predicts the gains of some cells, in samples and, if it exists, in tokens.
+    """The quality of a quantity in ordering and predicting the gains of cells, in samples and, if known, in tokens.
 
     order: Spearman's correlation with the gains; none for a quantity with several offsets. distance: see `distances`.
     difference: the distance in tokens less that in samples, with a 95 % interval from resampled seeds; it has no

@@ -276,7 +276,7 @@ def shares_of(pool: Mapping[str, int], far: float | None = None) -> dict[str, fl
 
 
 def compared(values: Values, plan: Json, pool: Mapping[str, int], arms: Sequence[str]) -> dict[str, Json]:
-    """Return what each arm shows against the reference; `plan`: plan.yaml.
+    """Return the differences of each arm to the reference; `plan`: plan.yaml.
 
     Per arm: `primary`, `use` and `pool` (differences of the loss on all response tokens with these weights), `guard`
     (the difference over the use less the margin: its upper end decides), `by_need`, `by_kind` and `gap`.

@@ -653,7 +653,7 @@ def training_sides(training: Json) -> str:
 
 
 def experiment_trained(experiment: Json) -> str:
-    """Return what each model was trained on."""
+    """Return the table of the data that each model was trained on."""
     rows = [
         [f"`{name}`", made["samples"], f"{made['tokens']:,}", _whole_percent(made["far"])]
         for name, made in experiment["trained_on"].items()
@@ -786,7 +786,7 @@ def effect_counts_elsewhere(found: Json) -> str:
 
 
 def effect_choices(found: Json) -> str:
-    """Return what the choices hold: far samples by label, far tokens, and samples that nothing predicts."""
+    """Return the table of the choices: far samples by label, far tokens, and samples that nothing predicts."""
     rows = []
     for arm, name in {"random": "`random`", **_ARMS}.items():
         cells = [_cell(found, arm, pool) for pool in _pools(found)]
@@ -879,7 +879,7 @@ def effect_curve(found: Json) -> bytes:
 
 
 def arms_differences(experiment: Json, pool: str) -> str:
-    """Return what each arm of a pool differs from random data by, as plan.yaml asks; lower is better."""
+    """Return the table of the differences between each arm of a pool and random data; lower is better."""
     totals = ("primary", "near_answers", "use", "pool", "guard")
     rows = [
         [
@@ -905,7 +905,7 @@ def arms_kinds(experiment: Json, pool: str) -> str:
 
 
 def arms_trained(experiment: Json, pool: str) -> str:
-    """Return what each arm was trained on, as means over its seeds, and how far it closes the far gap."""
+    """Return the table of each arm's training data, as means over its seeds, and of the far gap that it closes."""
     made, rows = experiment["trained_on"][pool], []
     before = experiment["results"][pool]["base"]["gap"]["far_less_near"][0]
     for arm in dict.fromkeys(name.rpartition("-s")[0] for name in made):
@@ -918,7 +918,7 @@ def arms_trained(experiment: Json, pool: str) -> str:
 
 
 def gpu_scoring(gpu: Json) -> str:
-    """Return what each pass of scoring takes on a GPU."""
+    """Return the table of the cost of each scoring pass on a GPU."""
     rows = [
         [
             *(_pass(name), f"{part['tokens']:,}", f"{part['seconds']:.2f}", f"{part['tokens'] / part['seconds']:,.0f}"),
@@ -950,7 +950,7 @@ def gpu_facts(gpu: Json) -> str:
 
 
 def gpu_training(gpu: Json) -> str:
-    """Return what a training step takes on a GPU."""
+    """Return the table of the cost of a training step on a GPU."""
     rows = []
     for name, part in gpu["training"].items():
         if "reason" in part:

@@ -16,8 +16,8 @@ checkpointing, clipping, AdamW) on packed rows of 8k, 32k and 64k tokens, of one
 1B-shaped model is trained whole (float32 weights, bfloat16 autocast), an 8B-shaped one by LoRA (rank 16, all linear
 layers, float32 frozen weights), as `training` does on one GPU without DeepSpeed. One row more with Liger's kernels, if
 they are installed, and one with all weights of the 8B shape, which needs more than 120 GiB. Share of peak counts the
-forward and backward pass, and in a column of its own also the forward pass that checkpointing makes once more. What
-does not fit says "out of memory". Training runs where transformers' Trainer does: on the first GPU, if there is one.
+forward and backward pass. Another column also counts the forward pass that checkpointing repeats. A case that does
+not fit says "out of memory". Training runs where transformers' Trainer does: on the first GPU, if there is one.
 
 A part that fails, or for which no time is left, says so in the JSON and the others go on. The JSON is written again
 after each part: a run that is killed loses the part it was in. Without --out it goes to $OUT/gpu.json, else to
@@ -130,7 +130,7 @@ class Parts:
         self.results: dict[str, dict[str, Any]] = {}
 
     def allow(self, seconds: float) -> None:
-        """Start no further part that may outlast this many seconds, nor the whole budget."""
+        """Start no other part that may outlast this many seconds, nor the whole budget."""
         self._budget = min(self._budget, time.monotonic() - self._started + seconds)
 
     def run(self, name: str, at_most_seconds: float, work: Callable[[], dict[str, Any]]) -> None:
@@ -185,7 +185,7 @@ class Gpu:
         return self._loaded
 
     def backends(self) -> dict[str, Any]:
-        """Return what attention could run on; `kernels` returns what did."""
+        """Return the backends that attention could use; `kernels` returns those that it used."""
         found: dict[str, Any] = {"device": self._device.type}
         if self._device.type == "cuda":
             found |= {

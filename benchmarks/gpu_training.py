@@ -1,14 +1,14 @@
 """Training on a GPU, for benchmarks/gpu.py: optimiser steps on one packed row, made by the code that trains.
 
-Each case has a model of its own, randomly initialised, and the trainer that `training.train` makes for it: forward pass
+Each case has a separate model, randomly initialised, and the trainer that `training.train` makes for it: forward pass
 with attention within documents, loss in chunks over the trained tokens, backward pass with gradient checkpointing,
 clipping, AdamW; bfloat16 by autocast over float32 weights, as `training` does on one process without DeepSpeed. Only
 loading and saving are left out.
 
 What of a model is trained is what one GPU of 139 GiB holds beside a long row. All weights: float32 weights, gradients
-and two moments, 16 bytes a parameter: 16 GiB for 1B, 120 GiB for 8B. So the 8B shape is trained by LoRA (rank 16, all
+and two moments, 16 bytes per parameter: 16 GiB for 1B, 120 GiB for 8B. So the 8B shape is trained by LoRA (rank 16, all
 linear layers; 30 GiB of frozen float32 weights), and all its weights are tried once. DeepSpeed's ZeRO has nothing to
-share out on one GPU: in its bfloat16 mode too, all weights come to 16 bytes a parameter, unless they wait on the CPU.
+share out on one GPU: in its bfloat16 mode too, all weights come to 16 bytes per parameter, unless they wait on the CPU.
 """
 
 import os
@@ -270,7 +270,7 @@ class Clock(TrainerCallback):
             self._last = time.perf_counter()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Record the time of a step; once `enough_seconds` have gone there is no further one."""
+        """Record the time of a step; stop once `enough_seconds` have passed."""
         synchronise(args.device)
         now = time.perf_counter()
         if state.global_step > self._warm_up:
@@ -367,7 +367,7 @@ def plain_trainer(case: Case, model: Any, arguments: TrainingArguments, rows: Mi
 
 @contextmanager
 def one_rank() -> Iterator[None]:
-    """Let DeepSpeed run in this process, as its only rank; afterwards trainings without it run here again."""
+    """Let DeepSpeed run in this process, as its only rank; afterwards training runs without it work here again."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -409,7 +409,7 @@ def measure_case(case: Case, settings: TrainingSettings) -> dict[str, Any]:
 
 
 def release(trainer: Trainer) -> None:
-    """Free the tensors of a training under DeepSpeed, which keeps its engines until the process ends."""
+    """Free the tensors of a training run under DeepSpeed, which keeps its engines until the process ends."""
     trainer.accelerator.free_memory()
     zero = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     for held in (vars(zero) if zero is not None else {}, getattr(zero, "state", {})):

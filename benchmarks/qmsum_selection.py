@@ -209,9 +209,9 @@ def _evidence(
 
 
 def mixed(samples: Sequence[Labelled], draws: int) -> dict[str, Any]:
-    """Return what each candidate chooses of a pool of two groups, as many as need far text.
+    """Return the choice of each candidate from a pool of two groups, of as many samples as need far text.
 
-    far: of each group, the share of its far samples that are chosen. Both have their share if these are alike.
+    far: for each group, the chosen share of its far samples. Equal shares favour neither group.
     auroc: of all far samples against all others.
     """
     pool = Pool(samples=samples, draws=draws)

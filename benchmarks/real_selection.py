@@ -5,8 +5,8 @@
 
 The samples are those of real_text.py (its help says where --nq comes from); a size is a context's tokens and theta_A's
 window. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A seed is a data set of
---per-kind samples of each kind. Tables are kept in --folder, so that a run that was stopped, or a further seed, size or
-method, computes only what is missing. A kind's AUROC is of that kind against all kinds of the other label; intervals
+--per-kind samples of each kind. Tables are kept in --folder, so that a stopped run, or another seed, size or
+method, computes only the missing tables. A kind's AUROC is of that kind against all kinds of the other label; intervals
 (95 %) resample seeds and samples. `all models` is the mean over models, and `all models, all sizes` that over sizes,
 too. Their samples of one seed ask the same questions, so that a seed is resampled with all of them.
 """

@@ -11,7 +11,7 @@
 to --tokens tokens of --tokenizer; far evidence stands wholly beyond what a prompt of --window tokens (theta_A's) shows
 of the context, near evidence wholly within. Questions are halved by a stable hash of their page's title: take `choose`
 for choosing anything, `report` for figures that are reported. The output is the product's explicit form, so that
-`gateau run` scores it, with further columns: needs_far, evidence and answers (character ranges of the context), places
+`gateau run` scores it, with other columns: needs_far, evidence and answers (character ranges of the context), places
 (far or near, one a range of evidence), border (first character that theta_A sees), context_tokens, window, short (an
 answer of at most three tokens), gold (character ranges of the response that the text decides; in far kinds only
 those that far text decides), questions, page (title of the first question's page, or the instruction where there is

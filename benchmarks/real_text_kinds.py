@@ -455,10 +455,10 @@ def fillers(desk: Desk, draft: Draft) -> list[Question]:
 
 
 def asked_next(draft: Draft, page: Page, desk: Desk, most: int, asked: set[str]) -> Iterator[tuple[Kind, Draft, Page]]:
-    """Yield what else the context of a draft can be asked: up to `most` questions of its passages, then one sample of
+    """Yield other samples with the context of a draft: up to `most` questions of its passages, then one sample of
     each kind that needs no text.
 
-    A passage stands in the context as a whole, far or near, and the answer nowhere else. Questions in `asked` are left
+    The context holds the whole passage, far or near, and the answer nowhere else. Questions in `asked` are left
     out, and new ones are added to it.
     """
     titles = {each.title for each in draft.questions}

@@ -3,12 +3,12 @@
     .venv/bin/python benchmarks/selection.py --seeds 10 11 12 --out build/benchmarks/selection.json
 
 For each seed: a pair of the synthetic language, a data set (the demo's five kinds, and those of kinds.py), the tables
-that the methods ask for, and each method's scores. Pairs and tables are kept in --folder, so that a run that was
-stopped, or a further method, computes only what is missing.
+that the methods ask for, and each method's scores. Pairs and tables are kept in --folder, so that a stopped
+run, or another method, computes only the missing ones.
 
 A kind's AUROC is of that kind against all kinds of the other label that are within the pair's reach, and once more
 against its near counterpart where it has one; precision at a share is of data in which that kind is one half, and its
-table is of --reference. A group's figures are of its own kinds, as they come. theta_B's probability is that of a
+table is of --reference. A group's figures cover its kinds, as they come. theta_B's probability is that of a
 response token, exp(-mean NLL), of the mean response. Intervals (95 %) resample seeds and samples; with one seed,
 samples alone. Seeds 0 to 9 were looked at before: report others. The last table is where another
 method is better than --reference: it compares every method on every group and kind, more than 1,000 times, so that a
@@ -67,7 +67,7 @@ class Case(LabelledCase):
         return self.folder / "pairs" / f"{'untrained' if self.untrained else 'seed'}{seed}"
 
     def records(self) -> list[Record]:
-        """Return samples of the demo's five kinds and of the further ones."""
+        """Return samples of the demo's five kinds and of the other ones."""
         kinds = list(KINDS) if self.kinds is None else [kind for kind in self.kinds if kind in KINDS]
         more = harder_samples(self.per_kind * len(kinds), self.data_seed, kinds=kinds) if kinds else []
         return demo_samples(self.base, self.data_seed) + more
@@ -226,7 +226,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of the pairs, and of the data + 1000")
     add("--per-kind", type=int, default=16)
     add("--base", type=int, default=100, help="samples of the demo's five kinds together")
-    add("--kinds", nargs="+", help="only these of the further kinds")
+    add("--kinds", nargs="+", help="only these of the other kinds")
     add("--segment-length", type=int, default=128)
     add("--folder", type=Path, default=Path("build/benchmarks/selection"), help="for pairs and tables")
     add("--tiny", action="store_true", help="untrained pairs: tests the benchmark, measures nothing")

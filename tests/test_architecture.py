@@ -122,16 +122,13 @@ def test_no_docstring_is_a_fragment() -> None:
 
 
 CODE_FORMS = (*FORMS, NO_SUBJECT, r"\b(?:Return|Yield) what\b")
-# Their texts were written before these forms were refused.
-EARLIER_TEXTS = re.compile(
-    r"gateau_dagster/(demo|selection)/|gateau_dagster/(pipeline/state|report/forecast)\.py|assets/selection\.py"
-)
 
 
 def test_texts_of_the_code_have_no_habit_that_the_style_replaces() -> None:
-    files = [*FILES, *(file for folder in ("examples", "scripts") for file in (ROOT / folder).rglob("*.py"))]
+    folders = ("benchmarks", "examples", "scripts")
+    files = [*FILES, *(file for folder in folders for file in (ROOT / folder).rglob("*.py"))]
     shown = {name_of(file): forbidden(texts(file.read_text(encoding="utf-8")), *CODE_FORMS) for file in files}
-    assert {name: forms for name, forms in shown.items() if forms and not EARLIER_TEXTS.match(name)} == {}
+    assert {name: forms for name, forms in shown.items() if forms} == {}
 
 
 @pytest.mark.parametrize(

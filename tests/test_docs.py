@@ -35,8 +35,6 @@ OTHERS = [
 WRITTEN_BY_SCRIPTS = {"docs/evidence/real_text_methods.md", "docs/architectures.md", "docs/chat_templates.md"}
 MOST_WORDS = 30
 MOST_WORDS_OF_A_CELL = 25
-# Written before the forms of tests/prose.py were refused.
-EARLIER = {f"docs/evidence/{page}.md" for page in ("benchmarks", "choice", "experiment", "synthetic")}
 # Phrases that plain technical English replaces.
 HABITS = [
     r"(made|computed|built) anew",
@@ -118,8 +116,7 @@ def test_cells_of_tables_are_short(page: str) -> None:
 @pytest.mark.parametrize("page", [page for page in [*PAGES, *OTHERS] if page not in WRITTEN_BY_SCRIPTS])
 def test_no_habit_that_the_style_replaces(page: str) -> None:
     text = " ".join(sentence for sentence, _ in prose((ROOT / page).read_text()))
-    forms = () if page in EARLIER else FORMS
-    assert forbidden(text, *forms, *HABITS) == []
+    assert forbidden(text, *FORMS, *HABITS) == []
 
 
 def test_the_splitter_finds_a_long_sentence_and_leaves_code_and_cells_alone() -> None:

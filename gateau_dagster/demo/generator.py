@@ -58,7 +58,7 @@ def facts_in(text: str) -> list[Fact]:
 
 
 def manner_of(prompt: str, share: float) -> str:
-    """Return what the generator does with a prompt: one of CHEATS for a `share` of the prompts, else HONEST."""
+    """Return the behaviour of the generator on a prompt: one of CHEATS for a `share` of the prompts, else HONEST."""
     number = int(hashlib.sha256(prompt.encode()).hexdigest()[:12], 16)
     if number % 1000 >= round(1000 * share):
         return HONEST
@@ -115,7 +115,7 @@ def answer_reply(prompt: str) -> str:
 
 
 def own_question(text: str) -> str:
-    """Return what continues a document and the opening of a user turn: a question about two of its facts."""
+    """Return the continuation of a document and the opening of a user turn: a question about two of its facts."""
     facts = facts_in(text)
     if len(facts) < 2:
         return "\n"

@@ -189,11 +189,11 @@ def extend(
     seed: int,
     after_step: Callable[[float], None],
 ) -> None:
-    """Train the model in `short` further and write `folder`/output, a Hugging Face folder; `folder` is scratch space.
+    """Continue the training of the model in `short` and write `folder`/output, a Hugging Face folder.
 
     Args:
         short: Hugging Face folder of theta_A.
-        folder: empty; holds texts, mix and unfinished work besides the result.
+        folder: empty scratch space; holds texts, mix and unfinished work besides the result.
         window: tokens of the longest text, and of a packed row.
         theta: base of the rotary embedding.
         steps, rate: of the optimiser, TOKENS_PER_STEP tokens each; the learning rate falls linearly to 0.

@@ -157,7 +157,7 @@ class State:
 
     @cached_property
     def observed(self) -> Observed:
-        """Return what is outside configuration and store, as it is now."""
+        """Return the present state of everything outside configuration and store."""
         config = self.config
         ensure_demo_data(config)
         chat, cache = config.located_short_chat, config.work_folder / "cache"
@@ -186,7 +186,7 @@ class State:
         return text_digest([f"{size} {sample_id}" for sample_id, size in left_out.items()]) if left_out else ""
 
     def variant_frame(self, variant: str) -> tuple[str, str]:
-        """Return what the chat template of a variant's model changes before an answer, see Observed.frames."""
+        """Return the changes by the chat template of a variant's model before an answer, see Observed.frames."""
         other = self.config.variant_set[variant].other
         own = self.config.origin(self.config.training.model)
         return self.observed.frame(own if other is None else f"variants.also.{variant}")
@@ -220,7 +220,7 @@ class State:
         return {key: found[key] if key in found else self._file_stamp(self.asset(key[0])) for key in wanted}
 
     def _file_stamp(self, asset: Asset) -> Stamp | None:
-        """Return the stamp of the report's page or the checkpoint's folder; None where a further page is missing."""
+        """Return the stamp of the report's page or the checkpoint's folder; None where another page is missing."""
         if asset.folder:
             return folder_stamp(self.store, asset.key)
         cache = self.config.work_folder / "cache" / _PAGE_FILES
@@ -251,7 +251,7 @@ class State:
         """Return a table, or one partition of it; rows of all its partitions together.
 
         Raises:
-            GateauError: it is not there, or cannot be read.
+            GateauError: the table is missing or cannot be read.
         """
         partitions = self.pipeline.partitions(asset)
         if partitions == [None]:
@@ -260,7 +260,7 @@ class State:
         return self.store.read_all(asset, [each for each in chosen if each is not None], columns)
 
     def read_rejected(self, asset: str, partition: str | None = None) -> pl.DataFrame:
-        """Return what a table rejected, with the reasons; of one partition, or of all."""
+        """Return the samples that a table rejected in one partition or in all, with the reasons."""
         partitions = self.pipeline.partitions(asset)
         chosen: Sequence[str | None] = partitions if partition is None or partitions == [None] else [partition]
         return self.store.read_rejected(asset, chosen)
@@ -382,7 +382,7 @@ class State:
         """Check that long_sft has a sample: the checks may have refused every synthetic candidate.
 
         Raises:
-            GateauError: it has none.
+            GateauError: long_sft has no sample.
         """
         if not self.index.accepted.is_empty():
             return
@@ -446,7 +446,7 @@ class State:
         cam = {"long"} if self.pipeline.makes_cam and reads_attention(self.config) else set()
         for name in sorted(cam | watched_models(self.config)):
             yield lambda name=name: check_attention(self.config, name, self.model_digests[name])
-        # The digests are read when the check runs: a missing model is a finding of its own.
+        # The digests are read when the check runs: a missing model is a separate finding.
         yield lambda: check_answer_end(self.config, self.model_digests)
         yield partial(check_homologous, self.config)
         yield lambda: check_trained_models(self.config, self.model_digests)
@@ -489,7 +489,7 @@ class State:
         """Check that the scoring device is in this machine; skip workers of a cluster, which checks its own.
 
         Raises:
-            GateauError: it is not.
+            GateauError: the machine lacks the device.
         """
         config = self.config
         scoring = config.scoring
@@ -619,7 +619,10 @@ class State:
 
     @cached_property
     def _chat_warnings(self) -> list[str]:
-        """Return what chat templates do with the data's first conversations; other checks report missing files."""
+        """Return warnings on how chat templates render the data's first conversations.
+
+        Other checks report missing files.
+        """
         try:
             return chat_warnings(
                 self.config,

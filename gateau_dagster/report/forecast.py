@@ -163,7 +163,7 @@ class ForecastOutcome:
 
     @property
     def rows(self) -> list[tuple[str, Estimated, Interval, str]]:
-        """Return what is compared, its forecast, its outcome, and whether the forecast's interval holds it."""
+        """Return tuples of the quantity, its forecast, its outcome, and whether the forecast's interval holds it."""
         pairs = (
             ("far text", self.forecast.far_change, self.far),
             ("the rest", self.forecast.rest_change, self.rest),

@@ -284,7 +284,7 @@ def mismatch(use: float, pool: float) -> float:
 
 
 def token_sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """Return what `far_deficit` needs of each sample in both tables, one row per sample; the table `evidence` has it.
+    """Return the inputs of `far_deficit`, one row per sample in both tables; the table `evidence` holds them.
 
     Columns: `sample_id`; `far_tokens` u32 and `far_sum` f64, the tokens that depend on far text and their sum of
     F − p_B; `near_tokens` and `near_sum`, the same for near text with N − p_B. See Deficit.
@@ -472,7 +472,7 @@ def forecast(
 
 
 def _strata(pool: pl.DataFrame) -> tuple[str, np.ndarray]:
-    """Return what the strata are, and the stratum of each sample, -1 if it has none: int [n]."""
+    """Return a name for the strata, and the stratum of each sample, -1 if it has none: int [n]."""
     if "cluster" in pool.columns:
         return "response clusters", pool["cluster"].fill_null(-1).to_numpy()
     length = pool["response_tokens"]

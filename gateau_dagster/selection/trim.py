@@ -41,7 +41,7 @@ TRIM_LONG_COLUMNS = (*LONG_COLUMNS, "context_tokens")
 
 
 def trim_figures(cam: pl.DataFrame, long: pl.DataFrame, short: pl.DataFrame) -> pl.DataFrame:
-    """Return what decides the cut of each sample that is in all three tables; each row depends on that sample only.
+    """Return the figures that decide the cut of each sample in all three tables; a row depends on its sample only.
 
     Columns are `sample_id`; `class` str, of CLASSES; `gain` f64, the largest gain of a far segment; `score` f64 in
     [-1, 2], as above; `context_tokens` and `shown_tokens` i32, the tokens of its context that theta_B and theta_A were
