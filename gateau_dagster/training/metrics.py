@@ -1,4 +1,4 @@
-"""Report a running training to the user, and log it: one line per step, without duplicates or gaps over resumes."""
+"""Report the progress of a training run, and log one line per step, without duplicates or gaps after a resume."""
 
 import json
 import logging
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 def read_log(path: Path) -> list[Metrics]:
-    """Return the steps logged so far, without those whose lines are damaged; see `rewind_log`."""
+    """Return the logged steps, except those with damaged lines; see `rewind_log`."""
     return _read(path)[0]
 
 
 def rewind_log(path: Path, step: int, say: Callable[[str], None] = _log.warning) -> None:
-    """Remove the steps after `step`: training resumes there and logs them again. `say` reports damage.
+    """Remove the steps after `step`, which a resumed training run logs again. `say` receives a report of damage.
 
     Raises:
         GateauError: the log cannot be written.
@@ -39,14 +39,18 @@ def rewind_log(path: Path, step: int, say: Callable[[str], None] = _log.warning)
     steps, damaged = _read(path)
     if damaged:
         say(
-            f"{path} has {plural(damaged, 'damaged line')}: the training's curve lacks their steps, the model does not."
+            f"{path} has {plural(damaged, 'damaged line')}: the training curve lacks these steps. The model is not "
+            "affected."
         )
     kept = [metrics for metrics in steps if metrics["step"] <= step]
     replace_text(path, "".join(_line(metrics) for metrics in kept))
 
 
 def _read(path: Path) -> tuple[list[Metrics], int]:
-    """Return the steps, and the number of damaged lines. A torn last line is ignored: no checkpoint has its step."""
+    """Return the steps, and the number of damaged lines.
+
+    An incomplete last line is ignored, because no checkpoint contains its step.
+    """
     if not path.exists():
         return [], 0
     *lines, torn = path.read_bytes().split(b"\n")
@@ -56,7 +60,7 @@ def _read(path: Path) -> tuple[list[Metrics], int]:
 
 
 def _step(line: bytes) -> Metrics | None:
-    """Return a line's step; None for an incomplete line."""
+    """Return the step of a line; None for an incomplete line."""
     try:
         metrics = unsealed(line)
     except ValueError:
@@ -69,7 +73,7 @@ def _line(metrics: Metrics) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak memory of the GPU since the last step if one is used, else of the process since its start."""
+    """Return the peak memory in bytes: of a used GPU since the last step, else of the process since its start."""
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -79,15 +83,16 @@ class StepLog:
     """Turn the Trainer's figures into one record per step.
 
     The fields are `step, total, loss, learning_rate, grad_norm, tokens, seconds, tokens_per_second, seconds_left, mfu,
-    peak_memory_bytes, host_memory_bytes`. Tokens and rates are over all ranks; rates are over the last step and since
-    this start. `mfu` is the model's FLOP/s, without recomputation and padding, as a part of what the GPUs reach in a
-    matrix product; null on a CPU. Memory is this rank's: the peak of the GPU in this step, and the process's pages.
+    peak_memory_bytes, host_memory_bytes`. Tokens and rates cover all ranks. `tokens_per_second` is the rate of the last
+    step; `seconds_left` uses the mean time per step since this start. `mfu` is the model's FLOP/s, without
+    recomputation and padding, divided by the FLOP/s of the GPUs in a matrix product; null on a CPU. Memory is that of
+    this rank: the peak of the GPU in this step, and the resident memory of the process.
 
     Args:
-        path: of the log.
-        rows: of the training.
-        first_step: the last step that was logged before this start.
-        total: number of steps.
+        path: the log file.
+        rows: the rows of the training run.
+        first_step: the last step that was logged before this start; 0 if there is none.
+        total: the number of steps of the training run.
         report: called with each record.
         work: FLOPs of a step over all ranks, if known.
         peak: FLOP/s of all GPUs in a matrix product, if measured.
@@ -111,7 +116,7 @@ class StepLog:
         self._tokens = rows.tokens_until(first_step)
 
     def record(self, step: int, *, loss: float, learning_rate: float, grad_norm: float | None) -> None:
-        """Append one line and report it."""
+        """Append the step to the log and report it."""
         now = time.monotonic()
         tokens, seconds = self._rows.tokens_until(step), max(now - self._last, 1e-9)
         flops = None if self._peak is None else self._work(step)
@@ -139,7 +144,7 @@ class StepLog:
 
 @dataclass(frozen=True, kw_only=True)
 class StepFlops:
-    """The FLOPs of a step without the optimiser's own: `counted`, and what gradient checkpointing adds to it."""
+    """The FLOPs of a step without the optimiser: `counted`, and those that gradient checkpointing adds to it."""
 
     counted: float
     recomputed: float
@@ -148,13 +153,15 @@ class StepFlops:
 def step_flops(
     shape: ModelShape, lengths: Sequence[int], *, trained_tokens: int, adapters: int = 0, rank: int | None = None
 ) -> StepFlops:
-    """Return the FLOPs of documents side by side, each attending to itself, with the output layer over trained tokens.
+    """Return the FLOPs of a training step over documents of these `lengths` in tokens.
 
-    `counted` is one forward pass, and twice as much backward: 6 a weight and token, where the output layer's weights
-    meet trained tokens only, and three times the attention's. With adapters of this `rank`, and `adapters` weights in
-    all, the frozen matrices have no gradients: 4 a weight and token of them, 6 of the adapters.
+    Each document attends only to itself. The output layer computes trained tokens only.
 
-    `recomputed` is each layer's forward pass once more, without its last product: no gradient needs that.
+    `counted` is one forward pass, and a backward pass of twice its cost: 6 FLOPs per weight and token, and three times
+    the FLOPs of the attention. With adapters of this `rank`, and `adapters` weights in all, the frozen matrices have no
+    gradients. They then cost 4 FLOPs per weight and token, and the adapters 6.
+
+    `recomputed` is a second forward pass of each layer without its last product, which no gradient needs.
     """
     tokens = float(sum(lengths))
     matrices = shape.token_flops * tokens

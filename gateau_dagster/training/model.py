@@ -54,10 +54,10 @@ def model_card(
     """Return the model card: Markdown with the front matter that the Hugging Face hub reads.
 
     Args:
-        spec: of the training.
-        plan: its batches.
-        steps: its log.
-        used: the `model` section of `used_settings`, whose levers replace those that the settings leave to `auto`.
+        spec: the specification of the training run.
+        plan: the batches of the run.
+        steps: the logged steps of the run.
+        used: the `model` section of `used_settings`. Its memory levers replace those that the settings leave to `auto`.
     """
     front = {
         "base_model": None if Path(spec.base_model).is_absolute() else spec.base_model,
@@ -106,7 +106,7 @@ def _recipe(spec: TrainingSpec) -> dict[str, str]:
 
 
 def _levers(used: Mapping[str, Any]) -> dict[str, str]:
-    """Return the levers that saved memory."""
+    """Return the memory levers that the run used."""
     shown = {"offload_activations": "on"} if used.get("offloaded_activations") else {}
     tokens = used.get("mlp_tile_tokens")
     return shown if tokens is None else shown | {"tiled_mlp": str(tokens)}
@@ -149,10 +149,11 @@ def _plain(text: str) -> str:
 class PlanStatistics:
     """Statistics of a plan.
 
-    rows: those that hold a document. empty_rows: those that only fill up a pass. documents, tokens: over all epochs.
-    fill_rate: tokens / room of `rows`, for rows of pack_length tokens. padding_share: share of the tokens of batches
-    padded to their longest row; empty rows count as padding. imbalance: time of all passes relative to equal costs of
-    all ranks, see `imbalance`. documents_per_step: least, mean and most.
+    rows: the number of rows that hold a document. empty_rows: the number of rows that only complete a pass. documents,
+    tokens: counts over all epochs. fill_rate: tokens / (rows * pack_length), for rows of several documents.
+    padding_share: the share of padding in batches that are padded to their longest row; empty rows count as padding.
+    imbalance: the time of all passes relative to equal costs of all ranks, see `imbalance`. documents_per_step: the
+    minimum, mean and maximum.
     """
 
     steps: int
@@ -170,9 +171,9 @@ def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int
     """Return the statistics of `plan` over documents of these lengths.
 
     Args:
-        plan: the plan.
-        lengths: tokens of each document of the mix.
-        pack_length: tokens of a row of several documents; None if rows hold one.
+        plan: the batches.
+        lengths: the tokens of each document of the mix.
+        pack_length: the tokens of a row of several documents; None if each row holds one document.
     """
     rows = [[document.row for document in row] for row in plan.rows]
     tokens = np.array([sum(lengths[document] for document in row) for row in rows], dtype=np.int64)
@@ -195,13 +196,14 @@ def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int
 
 
 def imbalance(costs: np.ndarray, *, processes: int, rows_per_batch: int) -> float:
-    """Return how much longer the passes take than with equal costs of all ranks: sum of maxima / sum of means, 1 at
-    best.
+    """Return the time of the passes relative to equal costs of all ranks.
+
+    It is the sum of the maxima over ranks divided by the sum of the means; at best 1.
 
     Args:
-        costs: int64 [passes * processes * rows_per_batch], of the rows in the plan's order.
-        processes: ranks.
-        rows_per_batch: rows of a micro batch.
+        costs: int64 [passes * processes * rows_per_batch], the cost of each row in the plan's order.
+        processes: the number of ranks.
+        rows_per_batch: the number of rows in a micro batch.
     """
     ranks = costs.reshape(-1, processes, rows_per_batch).sum(axis=2, dtype=np.float64)
     return float(ranks.max(axis=1).sum() / ranks.mean(axis=1).sum())
@@ -211,14 +213,14 @@ PLAN_NAME = "batch_plan.parquet"
 
 
 def load_base(spec: TrainingSpec, *, longest: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load the base model in float32 (its master weights) on the CPU, and its tokenizer.
+    """Load the base model on the CPU, in float32 for its master weights, and its tokenizer.
 
-    `rope_theta` replaces the base of the rotary embedding, and `training.positions` extends it. If a plain embedding is
-    trained beyond the declared window, the window grows to `longest` tokens. A scaled one keeps it, because its
-    frequencies depend on it.
+    `rope_theta` replaces the base of the rotary embedding, and `training.positions` extends the embedding. If an
+    unscaled embedding is trained beyond the declared window, the window grows to `longest` tokens. A scaled embedding
+    keeps its window, because its frequencies depend on it.
 
     Raises:
-        GateauError: as `load_model` and `extend_positions`.
+        GateauError: `load_model` or `extend_positions` refuses the model.
     """
     section = ModelConfig(
         path=spec.base_model,
@@ -244,10 +246,9 @@ def write_output(
 ) -> None:
     """Write consolidated safetensors, config, tokenizer, `training_log.json`, the batch plan and the model card.
 
-    The folder `spec.output` is complete or absent.
+    The folder `spec.output` is complete or absent. Weights are stored in `training.dtype`.
 
-    Call on every rank: under ZeRO-3 the weights are gathered from all of them; rank 0 writes. Weights are stored in
-    `training.dtype`.
+    Call this on every rank: under ZeRO-3 the weights are gathered from all ranks. Rank 0 writes.
 
     Raises:
         GateauError: the folder cannot be written.
@@ -285,9 +286,7 @@ def write_output(
 
 
 def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tuple[PreTrainedModel, Any]:
-    """Return the model without adapters, in `training.dtype`, and its weights if DeepSpeed or the adapters hold
-    them.
-    """
+    """Return the model without adapters, in `training.dtype`, and its weights if DeepSpeed or adapters hold them."""
     model: Any = trainer.model
     dtype = getattr(torch, spec.training.dtype)
     if spec.training.lora is not None:
@@ -304,11 +303,11 @@ def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tupl
 
 
 def set_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
-    """Let a trained model stop where its answers end: generation_config.json and config.json name the tokens, and the
-    first one becomes the tokenizer's eos.
+    """Set the end tokens of a trained model, so that generation stops at the end of an answer.
 
-    Tokens that they already name follow it. The tokenizer keeps its eos if the new one would change what its chat
-    template prints.
+    generation_config.json and config.json list the tokens that end an answer, before those that they already list. The
+    first one becomes the tokenizer's eos. The tokenizer keeps its eos if the new one would change the output of its
+    chat template.
     """
     ends: tuple[int, ...] = ()
     if template == "gateau" or tokenizer.chat_template:
@@ -334,7 +333,7 @@ def _as_printed(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _replace(temporary: Path, output: Path) -> None:
-    """Replace a folder: the old one is renamed first and removed last, since one call cannot replace it."""
+    """Replace a folder. No single call can do this, so the old folder is renamed first and removed last."""
     old = output.with_name(f".{output.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if output.exists():
@@ -349,13 +348,13 @@ _ADAPTED = ".base_layer."
 
 
 def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "PeftModel":
-    """Return `model` with frozen weights and trainable adapters in float32. Their first output is zero (B starts as
-    zeros).
+    """Return `model` with frozen weights and trainable adapters in float32.
 
-    `seed` decides the initial A: every attempt and every rank starts alike.
+    The adapters' output is zero at first, because B starts as zeros. `seed` decides the initial A, so that every
+    attempt and every rank starts with the same weights.
 
     Raises:
-        GateauError: no layer of the model has one of the names in `config.modules`.
+        GateauError: peft finds no layer for the names in `config.modules`.
     """
     import peft
 
@@ -383,22 +382,22 @@ def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "
 
 
 def check_adapters(config: PreTrainedConfig, modules: Sequence[str]) -> None:
-    """Check that each name in `training.lora.modules` is that of layers that can have an adapter.
+    """Check that each name in `training.lora.modules` belongs to layers that can have an adapter.
 
     A model whose architecture cannot be built without weights is not checked.
 
     Args:
-        config: of the model.
+        config: the configuration of the model.
         modules: names of layers, or the ends of their paths.
 
     Raises:
-        GateauError: no layer has the name, or one with the name cannot have an adapter.
+        GateauError: no layer has a name, or a layer with the name cannot have an adapter.
     """
     from transformers.pytorch_utils import Conv1D
 
     try:
         model, _ = model_without_weights(config)
-    except GateauError:  # the training itself reports what does not fit
+    except GateauError:  # the training run reports the reason
         return
     layers, adaptable = dict(model.named_modules()), (nn.Linear, nn.Embedding, Conv1D, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     linear = sorted(
@@ -417,12 +416,13 @@ def check_adapters(config: PreTrainedConfig, modules: Sequence[str]) -> None:
 
 
 def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """Return the weights of the model without adapters, each adapted one W + alpha / rank · B A (Hu et al. 2021, Eq.
-    3).
+    """Return the weights of the model without adapters.
+
+    An adapted weight W becomes W + alpha / rank · B A (Hu et al. 2021, Eq. 3).
 
     Args:
-        model: result of `with_adapters`.
-        state: its whole state, if the model itself holds only a part (ZeRO-3); its own by default.
+        model: the result of `with_adapters`.
+        state: the whole state of the model, if the model holds only a part (ZeRO-3); default: `model.state_dict()`.
     """
     whole = model.state_dict() if state is None else state
     modules = dict(model.named_modules())
@@ -447,7 +447,7 @@ def _update(state: dict[str, Tensor], layer: str, module: Any) -> Tensor:
 
 
 def adapted_base(model: "PeftModel") -> PreTrainedModel:
-    """Return the model inside; its layers still hold the adapters."""
+    """Return the base model of `model`; its layers still hold the adapters."""
     base = model.get_base_model()
     assert isinstance(base, PreTrainedModel)
     return base

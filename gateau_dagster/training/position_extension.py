@@ -1,7 +1,7 @@
 """Extend rotary embeddings beyond a model's window: another base, NTK-aware scaling, YaRN, linear interpolation.
 
-The configuration is changed before the model is built from it, in the form that transformers stores and reads. So the
-trained folder loads with the same frequencies without our code.
+The configuration is changed before the model is built, in the form that transformers stores and reads. Any program that
+loads the trained folder with transformers therefore gets the same frequencies.
 """
 
 import copy
@@ -28,18 +28,18 @@ def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, na
     window (`max_position_embeddings`), the inverse frequencies f_i = b^(-2i/d), i = 0..d/2-1, become
 
     - `theta`: f_i of the base `section.theta`;
-    - `ntk`: f_i of the base `b * t^(d/(d-2))` (ProLong, C.1): the slowest frequency is divided by t, the fastest stays;
+    - `ntk`: f_i of the base `b * t^(d/(d-2))` (ProLong, C.1): the lowest frequency is divided by t, the highest stays;
     - `linear`: `f_i / t`;
-    - `yarn`: f_i if a dimension turns often within the window, `f_i / t` if it turns less than once, a ramp in
-      between, and queries and keys times `0.1 ln t + 1` (Peng et al. 2023), as transformers computes it.
+    - `yarn`: f_i if a dimension turns often within the window, `f_i / t` if it turns less than once, and a linear ramp
+      in between. Queries and keys are multiplied by `0.1 ln t + 1` (Peng et al. 2023), as transformers computes it.
 
     If a model already has linear or YaRN scaling, the same method raises its factor. Models with one rotary embedding
-    per kind of layer (Gemma 3) get the change in their full-attention layers only: the sliding ones never look past
-    their window. `config` is unchanged if an error is raised; `name` is for its message.
+    per kind of layer (Gemma 3) are changed in their full-attention layers only, because sliding layers never attend
+    beyond their window. `config` is unchanged if an error is raised; `name` is the model's name in its message.
 
     Raises:
-        GateauError: no rotary embedding, no window in the configuration, a target within the window, a scaled rotary
-            embedding that excludes this method, or an architecture whose configuration does not support the scaling.
+        GateauError: the model has no rotary embedding, declares no window, already reads `target_length` positions, has
+            a scaled rotary embedding that excludes this method, or has an architecture without this scaling.
     """
     text_config: Any = config.get_text_config(decoder=True)
     parameters = getattr(text_config, "rope_parameters", None)
@@ -98,7 +98,7 @@ def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: s
 
 
 def _check_combination(kind: str, section: PositionExtension, *, name: str) -> None:
-    """Refuse invalid combinations: a scaled embedding accepts its own method, and most accept another base."""
+    """Refuse invalid combinations: a scaled embedding accepts the same method, and most accept another base."""
     if kind in {"default", section.method} or (section.method == "theta" and kind not in BY_LENGTH):
         return
     cures = ["train the model as it is, without the extension", "start from a model whose rope_type is default"]
@@ -112,7 +112,7 @@ def _check_combination(kind: str, section: PositionExtension, *, name: str) -> N
 
 
 def _window(rope: Rope, text_config: Any, *, name: str) -> int:
-    """Return the positions that the unchanged model reads: those it declares, or that its YaRN scaling reaches."""
+    """Return the number of positions that the unchanged model reads: as declared, or as its YaRN scaling reaches."""
     declared = getattr(text_config, "max_position_embeddings", None)
     if not declared:
         raise GateauError(

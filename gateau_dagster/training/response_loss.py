@@ -1,7 +1,7 @@
-"""Compute a causal language model's loss without all its logits: only labelled rows pass the output layer, in chunks.
+"""Compute a causal language model's loss from labelled rows, in chunks, so that all logits never exist at once.
 
-Everything between the hidden states and the loss happens inside one call of the output layer, whatever the number of
-chunks. So under ZeRO-3 every rank gathers the layer once per pass, whatever its rows.
+Everything between the hidden states and the loss happens inside one call of the output layer, for any number of chunks.
+Under ZeRO-3, every rank therefore gathers the layer once per pass, for any number of rows.
 
 The gradients are computed in the forward pass, while a chunk's logits exist, and are only scaled in the backward pass.
 This is a quarter to a third faster than recomputing the logits, at equal memory: in both cases the weight's gradient
@@ -25,15 +25,15 @@ from gateau_dagster.models.mask_pattern import UnknownAttentionError
 from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probing
 from gateau_dagster.training.encode import IGNORED
 
-# Logits of a chunk: on CPU what a cache holds, on CUDA enough to be busy. A chunk has at least this many rows, because
-# each chunk reads the whole weight.
+# Logits per chunk: on a CPU as many as a cache holds, on CUDA enough to keep the GPU busy. A chunk has at least
+# _LEAST_ROWS rows, because each chunk reads the whole weight.
 _ELEMENTS = {"cpu": 2**22, "cuda": 2**27}
 _LEAST_ROWS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitChange:
-    """A model's change of its logits: softcap · tanh(scale · logits / softcap), without softcap scale · logits."""
+    """The change of logits by a model: softcap · tanh(scale · logits / softcap), or scale · logits without softcap."""
 
     scale: float = 1.0
     softcap: float | None = None
@@ -45,7 +45,7 @@ class LogitChange:
         return logits if self.softcap is None else logits.div_(self.softcap).tanh_().mul_(self.softcap)
 
     def slope(self, changed: Tensor) -> Tensor | float:
-        """Return the derivative by the logits, [n, V] if it differs among them, at the changed logits `changed`."""
+        """Return the derivative by the logits at the changed logits `changed`; [n, V] with softcap, else a float."""
         return self.scale if self.softcap is None else (1 - (changed / self.softcap) ** 2) * self.scale
 
 
@@ -65,12 +65,12 @@ def summed_nll(
         states: [n, hidden]; n may be 0.
         weight: [V, hidden]; `bias` [V].
         targets: int64 [n].
-        weights: [n], constants; None: 1.
-        change: of the logits.
-        chunk: rows at a time.
+        weights: [n], without gradients; None: 1 for every row.
+        change: the model's change of its logits; None: no change.
+        chunk: the number of rows computed at a time; None: see `chunk_rows`.
 
-    Products are in autocast's type if it is on, otherwise in the weight's. The softmax, the sums and the gradients'
-    sums over chunks are in float32 or better. The result can be differentiated once.
+    Products are in the dtype of autocast if it is on, otherwise in that of `weight`. The softmax, the sums, and the
+    sums of gradients over chunks are in float32 or better. The result can be differentiated once.
     """
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
@@ -82,7 +82,7 @@ def summed_nll(
 
 
 def chunk_rows(device: str, vocabulary: int) -> int:
-    """Return the rows of logits that exist at a time on a device of this type."""
+    """Return the number of rows whose logits exist at a time on a device of this type."""
     return max(_LEAST_ROWS, _ELEMENTS.get(device, _ELEMENTS["cpu"]) // vocabulary)
 
 
@@ -153,7 +153,7 @@ def _by_logits(changed: Tensor, norm: Tensor, targets: Tensor, scale: Tensor | N
 
 
 def _add_gradients(by: list[Tensor | None], some: slice, inner: Tensor, x: Tensor, matrix: Tensor) -> None:
-    """Add a chunk's part, from the gradient `inner` [c, V] by its logits, to those by states, weight and bias."""
+    """Add a chunk's part to the gradients by states, weight and bias; `inner` [c, V] is the gradient by its logits."""
     by_states, by_weight, by_bias = by
     if by_states is not None:
         by_states[some] = inner @ matrix
@@ -173,26 +173,28 @@ _LARGE = 30.0  # the probe's largest logit, at which a soft cap shows
 def use_chunked_loss(model: PreTrainedModel, *, chunk: int | None = None) -> None:
     """Let `model(**inputs, labels=...)` return the loss of the labelled tokens and no logits.
 
-    With `labels` int64 [B, T] (-100: no loss), label t is predicted from the tokens before it, and
+    With `labels` int64 [B, T] (-100: no loss), label t is predicted from the tokens before it. The loss
 
         loss = Σ weights_t · -log P(label_t) / num_items_in_batch
 
-    a float32 scalar (float64 for a float64 model). `weights` float32 [B, T], which LongAlign's loss weighting needs, is
-    1 by default; without `num_items_in_batch` the sum is divided by the number of labels in this batch. Without any
-    label, the loss is 0 with gradients of 0 for every parameter. Without labels the model is unchanged.
+    is a float32 scalar (float64 for a float64 model). `weights` float32 [B, T], which LongAlign's loss weighting needs,
+    is 1 by default. Without `num_items_in_batch`, the sum is divided by the number of labels in this batch. If all
+    labels are -100, the loss is 0, with gradients of 0 for every parameter. A call without labels is unchanged.
 
-    A part of a sequence has `shift_labels` and `shift_weights` instead: label t is predicted from token t and those
-    before it, and the last label may be a token of the next part.
+    A part of a sequence has `shift_labels` and `shift_weights` instead: label t is predicted from token t and earlier
+    ones. The last label may be a token of the next part.
 
     It supports tied embeddings, a bias, frozen or not, Gemma's final soft cap, and Granite's and Cohere's logit scales.
 
     Args:
         model: a causal language model of transformers, or one about to be wrapped by peft, DDP or DeepSpeed.
-        chunk: rows of logits that exist at a time; None: as many as the device handles well.
+        chunk: the number of rows whose logits exist at a time; None: see `chunk_rows`.
 
     Raises:
         GateauError: the model changes its logits in another way or adds to the loss, or its output layer is not a plain
-            linear one. Under ZeRO-3 all ranks must call this: it probes the model on a few tokens.
+            linear layer.
+
+    The function probes the model on a few tokens, so under ZeRO-3 all ranks must call it.
     """
     assert chunk is None or chunk > 0
     head = model.get_output_embeddings()
@@ -223,7 +225,7 @@ def _forward(
     shift_weights: Tensor | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Replace the model's own forward."""
+    """Replace the forward method of the model."""
     if labels is not None:
         shift_labels = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
         shift_weights = None if weights is None else torch.nn.functional.pad(weights[:, 1:], (0, 1))
@@ -257,7 +259,7 @@ def _head_forward(
     change: LogitChange,
     chunk: int | None,
 ) -> Tensor:
-    """Replace the output layer's own forward: with targets, return the summed loss instead of the logits."""
+    """Replace the forward method of the output layer: with targets, return the summed loss instead of logits."""
     if targets is None:
         return type(self).forward(self, states)
     return summed_nll(states, self.weight, self.bias, targets, weights, change=change, chunk=chunk)
@@ -275,7 +277,7 @@ def _logit_change(model: PreTrainedModel) -> LogitChange:
 
 
 def _why_not(model: PreTrainedModel) -> str | None:
-    """Return why the loss is not that of the model's own forward; None if it is."""
+    """Return why the chunked loss differs from that of the model's original forward; None if both are equal."""
     ids = probe_ids(model, _PROBE)[None]
     borders = torch.tensor([0, _PROBE], dtype=torch.int32, device=ids.device)
     batch = {"input_ids": ids, "cu_seq_lens_q": borders, "cu_seq_lens_k": borders, "use_cache": False}
@@ -295,7 +297,7 @@ def _why_not(model: PreTrainedModel) -> str | None:
 
 @contextmanager
 def _scaled_states(model: PreTrainedModel, scale: float) -> Iterator[None]:
-    """Let the model's body give states that are `scale` times as large."""
+    """Multiply the hidden states of the model's body by `scale` within the block."""
 
     def enlarge(_: torch.nn.Module, __: Any, output: Any) -> Any:
         output["last_hidden_state"] = output["last_hidden_state"] * scale
