@@ -1,10 +1,10 @@
-"""Ulysses sequence parallelism: ranks share each row, by its tokens and, in the attention, by its heads.
+"""Ulysses sequence parallelism: ranks divide each row by tokens, and in the attention by heads.
 
-DeepSpeed exchanges tokens against heads around the attention (Jacobs et al. 2023, arXiv 2309.14509). Its own wrapper
-drops the masks of the layers, and with them documents and sliding windows. Here the exchange surrounds our attention
-within documents, which keeps them. DeepSpeed's data loader distributes batches in another order, in which training
-cannot be resumed. Here each rank reads the batch of its group and keeps its part. The loss is summed over the parts,
-and divided once by the count of the whole global batch. It is exact with several passes per step, too.
+DeepSpeed exchanges tokens for heads around the attention (Jacobs et al. 2023, arXiv 2309.14509). Its wrapper drops the
+masks of the layers, and so ignores document borders and sliding windows. Here the exchange surrounds our attention
+within documents, which keeps both. DeepSpeed's data loader distributes batches in an order in which training cannot be
+resumed. Here each rank reads the batch of its group and keeps its part. The loss is summed over the parts, and divided
+once by the count of the whole global batch. It is also exact with several passes per step.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ NAME = "gateau_shared_rows"  # names the attention function and the mask functio
 
 
 def parallelism(*, size: int, processes: int) -> Any:
-    """Return accelerate's configuration: `size` ranks share a row, of `processes` in all."""
+    """Return the configuration for accelerate under which groups of `size` of the `processes` ranks share a row."""
     from accelerate.parallelism_config import ParallelismConfig
     from accelerate.utils import DeepSpeedSequenceParallelConfig
 
@@ -48,9 +48,7 @@ def parallelism(*, size: int, processes: int) -> Any:
 
 
 class SharedRows(Dataset[list[TrainingDocument]]):
-    """The rows in the order in which the Trainer distributes batches to ranks: each batch once for every rank of a
-    group.
-    """
+    """The rows in the order of the Trainer, which gives batches to ranks: each batch once per rank of a group."""
 
     def __init__(self, rows: MixRows, *, size: int, rows_per_batch: int) -> None:
         self._rows, self._size, self._per_batch = rows, size, rows_per_batch
@@ -65,7 +63,7 @@ class SharedRows(Dataset[list[TrainingDocument]]):
 
 @dataclass(frozen=True, kw_only=True)
 class PartOfRow:
-    """Collator that makes the row of `whole`, pads it to a multiple of `size` tokens, and keeps part number `part`."""
+    """Collator that makes a row by `whole`, pads it to a multiple of `size` tokens, and keeps part number `part`."""
 
     whole: SideBySide
     part: int
@@ -75,8 +73,8 @@ class PartOfRow:
         """Return the part of the batch of one row.
 
         It has `input_ids`, `position_ids`, `shift_labels` int64 [1, tokens of a part], and `shift_weights`. The other
-        entries are those of the whole row. Token t of a part is trained with shift_labels t, the next token, even if
-        that is in the next part. Padding is a separate document.
+        entries are those of the whole row. The label of token t is `shift_labels` at t: the next token, even if it is
+        in the next part. Padding is a separate document.
         """
         batch = self.whole(rows)
         length = batch["input_ids"].shape[1]
@@ -103,10 +101,10 @@ def _longer(values: Tensor, missing: int, fill: float) -> Tensor:
 
 
 class HeadExchange(TrainerCallback):
-    """Callback that surrounds the model's attention by the exchange, once DeepSpeed has formed the groups of ranks.
+    """Callback that surrounds the model's attention with the exchange, once DeepSpeed has formed the groups of ranks.
 
-    DeepSpeed has put its own wrapper around `WHOLE_ROW` by then, without the masks of the layers. The model no longer
-    uses that name afterwards.
+    By then DeepSpeed has wrapped `WHOLE_ROW` without the masks of the layers. The callback replaces that name in the
+    model.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -149,7 +147,7 @@ def exchanged_attention(model: PreTrainedModel) -> Any:
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """Attend from a part's query [1, H, t, D] to the row's key and value [1, H_kv, t, D]; return [1, t, H, D]."""
-        # The exchange gathers the positions of all ranks, which `attend_row` does not read: one number is enough.
+        # The exchange gathers the positions of all ranks. `attend_row` does not read them, so one number is enough.
         kwargs["position_ids"] = torch.zeros(1, 1, dtype=torch.int64, device=query.device)
         if s_aux is not None:
             s_aux = s_aux.chunk(exchange.world_size)[exchange.sp_rank]
@@ -160,7 +158,7 @@ def exchanged_attention(model: PreTrainedModel) -> Any:
 
 
 def trained_items(batches: list[Batch], *, by_weight: bool) -> Tensor:
-    """Return the number of trained tokens of this rank's parts, or with `by_weight` the sum of their weights."""
+    """Return the number of trained tokens in this rank's parts, or with `by_weight` the sum of their weights."""
     found = [
         batch["shift_weights"][batch["shift_labels"] != IGNORED].sum()
         if by_weight
@@ -170,9 +168,9 @@ def trained_items(batches: list[Batch], *, by_weight: bool) -> Tensor:
     return torch.stack(found).sum()
 
 
-# A trial in one process. A short row of documents runs as a whole, and the attention of each layer is kept. Then each
-# part runs separately, with its attention answered from the kept one. If the parts give the same as the whole, the
-# model's tokens interact only in the attention, and it knows their positions.
+# A trial in one process. A short row of documents runs as a whole, and the attention of each layer is stored. Then each
+# part runs separately, and its attention returns the stored values. If the parts give the states of the whole row, the
+# model's tokens interact only in the attention, and the model uses the given positions.
 _PARTS_NAME = "gateau_parts_of_a_row"
 _LENGTHS, _PARTS = (4, 5, 3), (slice(0, 6), slice(6, 12))  # the second document is in both parts
 _POSITIONS = (0, 1, 2, 3, 0, 1, 7, 8, 9, 0, 1, 5)  # some are skipped
@@ -190,11 +188,11 @@ class _Layers:
 
 
 class _UnequalPartsError(Exception):
-    """The reason why parts do not come out as in the whole."""
+    """The reason why the states of a part differ from those of the whole row."""
 
 
 def parts_differ(model: PreTrainedModel) -> str | None:
-    """Return why ranks that share a row would compute something else than one rank; None if they would not.
+    """Return why ranks that share a row would compute other states than one rank; None if they are equal.
 
     `model` attends within documents (models.training_attention). Under ZeRO-3 all ranks must call it. Out-of-memory
     errors are raised.
@@ -207,7 +205,7 @@ def parts_differ(model: PreTrainedModel) -> str | None:
         return str(error)
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
-            raise  # it does not depend on the model
+            raise  # the error does not depend on the model
         first = str(error).partition("\n")[0]
         return f"its code fails in a trial ({type(error).__name__}: {first})"
     finally:
@@ -277,7 +275,7 @@ def _check_heads(module: torch.nn.Module, query: Tensor, key: Tensor, value: Ten
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """Return the length of the difference of two tensors of one shape, relative to the expected one's."""
+    """Return the norm of the difference of two tensors of one shape, relative to the norm of the expected one."""
     if found.shape != expected.shape:
         return float("inf")
     return float((found - expected).norm() / expected.norm())

@@ -9,18 +9,19 @@ as `u_i = u_{i-1}^a + s_i`. Taken literally, the two contradict the requirement 
 leaves out the block just before, so a skip is undone one block later. If the sum includes it, every earlier skip counts
 repeatedly until positions pass L. A bias that carries over increases and fits the bound of Eq. 3:
 `u_i = u_{i-1} + s_i`, with `s_i = 0` without a skip. The bias of a block is then the sum of the skips up to it. The
-bound of Eq. 3 is the room that is left, and the last position is at most L - 1. Eq. 4 names no value for a later block
-that does not skip; here it keeps the bias of its predecessor, the least that Eq. 2 permits. Its `i = 0` is the first
-block, `c_1`, which is never shifted.
+bound of Eq. 3 is the remaining room, and the last position is at most L - 1. Eq. 4 names no value for a later block
+that does not skip. Here the block keeps the bias of its predecessor, the least that Eq. 2 permits. `i = 0` in Eq. 4 is
+the first block, `c_1`, which is never shifted.
 
-**Resulting distances.** One skip is `s ~ U{1, M}`, `M = L - |m|`. The distance of two tokens on its two sides that were
-δ apart is then uniform on {δ + 1, ..., δ + M}. Over all pairs of tokens that is flat from |m| to L - |m| and falls off
-within |m| of both ends. With several skips it is not flat, because each one divides what the earlier ones left over.
-For M much larger than the number of skips, the k-th skip is M times a product of k independent uniform numbers. It has
-the density `(-ln x)^(k-1) / (k-1)!` on x = s/M and the mean M / 2^k, so late skips are short. The room left after k
-skips has the same distribution, so the sum of k skips concentrates near M. So does the distance between the first block
-and the last. A dialogue of many turns therefore holds mostly long distances to its first turns and short ones between
-neighbours. Only `probability` reduces that, because every block that may skip draws on its own.
+**Resulting distances.** One skip is `s ~ U{1, M}`, `M = L - |m|`. Two tokens on its two sides, at distance δ before,
+are then at a distance that is uniform on {δ + 1, ..., δ + M}. Over all pairs of tokens, the distribution is flat from
+|m| to L - |m| and falls off within |m| of both ends. With several skips it is not flat, because each skip takes a part
+of the room that the earlier ones left. For M much larger than the number of skips, the k-th skip is M times a product
+of k independent uniform numbers. It has the density `(-ln x)^(k-1) / (k-1)!` on x = s/M and the mean M / 2^k, so late
+skips are short. The room left after k skips has the same distribution, so the sum of k skips concentrates near M. So
+does the distance between the first block and the last. A dialogue of many turns therefore holds mostly long distances
+to its first turns, and short ones between neighbours. Only `probability` reduces this effect, because each block that
+may skip draws independently.
 """
 
 import hashlib
@@ -37,23 +38,25 @@ Strategy = Literal["all", "inner", "outer"]
 def skip_positions(
     blocks: Sequence[int], *, strategy: Strategy, length: int, probability: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the positions of a dialogue after skipping: int64 [sum(blocks)], strictly increasing and below `length`
-    (Eq. 2).
+    """Return the positions of a dialogue after skipping (Eq. 2).
+
+    They are int64 [sum(blocks)], strictly increasing and below `length`.
 
     Args:
-        blocks: tokens of each block, instruction and response alternating, an instruction first. A block without tokens
-            does not skip.
-        strategy: which blocks may begin after a skip. `all`: every one but the first; `inner`: responses, so that
-            instruction and response move apart; `outer`: instructions but the first, so that turns move apart. A sample
-            of a single turn has no second instruction: under `outer` its positions are unchanged, and only `all` and
-            `inner` stretch it.
-        length: L, positions to spread over. A sample of L tokens or more has no room and keeps its positions 0, 1, 2,
-            ..., which for more than L tokens pass L.
-        probability: p, the chance of each of these blocks to skip; 0 gives 0, 1, 2, ...
+        blocks: the tokens of each block; instructions and responses alternate, an instruction first. A block without
+            tokens does not skip.
+        strategy: the blocks that may begin after a skip. `all`: every block except the first; `inner`: responses, so
+            that instruction and response move apart; `outer`: instructions except the first, so that turns move apart.
+            A sample of a single turn has no second instruction: under `outer` its positions are unchanged, and only
+            `all` and `inner` stretch it.
+        length: L, the number of positions to spread over. A sample of L tokens or more has no room and keeps its
+            positions 0, 1, 2, ...; a sample of more than L tokens has positions of L and above.
+        probability: p, the probability that each of these blocks skips; 0 gives 0, 1, 2, ...
         rng: see `position_rng`. A block that may skip draws one number from it, and one that skips draws a second.
 
     Raises:
-        ValueError: an unknown strategy, a probability outside [0, 1], a length below 1 or a negative block.
+        ValueError: the strategy is unknown, the probability is outside [0, 1], the length is below 1, or a block is
+            negative.
     """
     if strategy not in {"all", "inner", "outer"}:
         raise ValueError(f"strategy is {strategy!r}: it has to be all, inner or outer")
@@ -65,7 +68,7 @@ def skip_positions(
     if (sizes < 0).any():
         raise ValueError(f"blocks are {list(blocks)}: no block has fewer than 0 tokens")
     total = int(sizes.sum())
-    room = length - total  # L - |m| - u: what the skips of Eq. 3 may still use
+    room = length - total  # L - |m| - u: the room of Eq. 3 for more skips
     skips = np.zeros(sizes.size, dtype=np.int64)
     for block in range(1, sizes.size):
         if sizes[block] == 0 or room < 1 or not _may_skip(block, strategy):
@@ -78,14 +81,14 @@ def skip_positions(
 
 
 def _may_skip(block: int, strategy: Strategy) -> bool:
-    """Return DO_SKIP of Eq. 4 for a block after the first; blocks count from 0, so that responses are odd."""
+    """Return DO_SKIP of Eq. 4 for a block after the first. Blocks count from 0, so responses have odd numbers."""
     return strategy == "all" or (block % 2 == 1) == (strategy == "inner")
 
 
 def position_rng(seed: int, epoch: int, sample_id: str, copy: int = 0) -> np.random.Generator:
     """Return the generator of one sample's skips in one epoch, the same in every process and for any batching.
 
-    copy: see `copy_numbers`; the first one draws the same as the sample without a weight.
+    copy: see `copy_numbers`; copy 0 draws the same skips as a sample without a weight.
     """
     place = f"{epoch}.{copy}" if copy else f"{epoch}"
     key = hashlib.sha256(f"positions/{seed}/{place}/{sample_id}".encode("utf-8", errors="surrogatepass")).digest()
@@ -93,9 +96,7 @@ def position_rng(seed: int, epoch: int, sample_id: str, copy: int = 0) -> np.ran
 
 
 def copy_numbers(sample_ids: Iterable[str]) -> list[int]:
-    """Return how often each id occurred before, in the order of the mix: a sample of weight 2 has the copies 0
-    and 1.
-    """
+    """Return how often each id occurred before, in the order of the mix; a sample of weight 2 has copies 0 and 1."""
     seen: Counter[str] = Counter()
     numbers = []
     for sample_id in sample_ids:
@@ -109,10 +110,11 @@ _GROWTH, _MOST_OF_RANGE = 0.15, 0.01
 
 
 class DistanceCounts:
-    """The number of samples that hold each distance; memory grows only with the largest distance (section 3.2, Fig. 2).
+    """The number of samples that hold each distance (section 3.2, Fig. 2).
 
     A sample counts once for each distance between a response token and a token that it can attend to. Blocks are
-    contiguous, so the distances between two blocks are an interval, and those of B blocks at most B² intervals.
+    contiguous, so the distances between two blocks form an interval, and those of B blocks at most B² intervals. Memory
+    grows only with the largest distance.
 
     The sets are exact. The paper writes a single turn of l tokens with a skip s as {s, ..., s + l - 1}. The exact set
     is {0, ..., |y| - 1}, the distances inside the response, together with {s + 1, ..., s + l - 1}, those across the
@@ -128,7 +130,7 @@ class DistanceCounts:
         """Count one sample.
 
         Args:
-            blocks: tokens of each block, instruction and response alternating, an instruction first.
+            blocks: the tokens of each block; instructions and responses alternate, an instruction first.
             positions: int64 [sum(blocks)], strictly increasing and contiguous inside each block.
         """
         self.samples += 1
@@ -139,16 +141,16 @@ class DistanceCounts:
             self._steps[last + 1] -= 1
 
     def counts(self) -> np.ndarray:
-        """Return the samples that hold each distance: int64 [largest distance + 1]."""
+        """Return the number of samples that hold each distance: int64 [largest distance + 1]."""
         counts = np.cumsum(self._steps)
         held = np.flatnonzero(counts)
         return counts[: int(held[-1]) + 1 if held.size else 0]
 
 
 def distance_intervals(blocks: Sequence[int], positions: np.ndarray) -> list[tuple[int, int]]:
-    """Return the distances that one sample holds, as disjoint intervals (first, last), inclusive, in rising order.
+    """Return the distances that one sample holds, as disjoint intervals (first, last), inclusive, in ascending order.
 
-    Args: as `DistanceCounts.add`.
+    The arguments are those of `DistanceCounts.add`.
     """
     sizes = np.asarray(blocks, dtype=np.int64)
     assert positions.shape == (int(sizes.sum()),)
@@ -158,8 +160,8 @@ def distance_intervals(blocks: Sequence[int], positions: np.ndarray) -> list[tup
     assert ((lasts - starts + 1) == sizes[filled]).all(), "blocks are contiguous inside"
     pairs: list[np.ndarray] = []
     for place in np.flatnonzero(filled % 2 == 1):
-        # In an earlier block the last token is nearest and the first one farthest; in its own block a token meets
-        # itself at 0.
+        # In an earlier block the last token is nearest and the first one farthest. Within a block, a token is at
+        # distance 0 from itself.
         nearest = np.append(starts[place] - lasts[:place], 0)
         pairs.append(np.stack([nearest, lasts[place] - starts[: place + 1]], axis=1))
     return _merged(np.concatenate(pairs)) if pairs else []
@@ -186,9 +188,9 @@ def relative_distances(
     """Return the frequency of distances with plain and with skipped positions, in bins.
 
     Args:
-        samples: id and blocks of each sample; repeated for each copy.
-        strategy, length, probability: as `skip_positions`.
-        seed, epoch: as `position_rng`; the positions are those of this epoch of the training.
+        samples: the id and blocks of each sample, once per copy.
+        strategy, length, probability: see `skip_positions`.
+        seed, epoch: see `position_rng`; the positions are those of this epoch.
 
     Returns:
         One row per bin of distances: `first` i64 (included), `end` i64 (excluded), `before` and `after` f64, the share
@@ -196,7 +198,7 @@ def relative_distances(
             of `length` and the longest sample.
 
     Raises:
-        ValueError: as `skip_positions`.
+        ValueError: `skip_positions` refuses an argument.
     """
     before, after = DistanceCounts(), DistanceCounts()
     known = list(samples)
@@ -214,10 +216,10 @@ def relative_distances(
 
 
 def distance_edges(end: int) -> np.ndarray:
-    """Return the edges of bins that cover 0..end-1, int64: first one distance each, then 15 % wide, then 1 % of the
-    range.
+    """Return the edges of bins that cover 0..end-1, int64.
 
-    Short distances stay visible on a logarithmic axis, and long ones on a linear one.
+    The first bins hold one distance, the next are 15 % of their distance wide, and the last 1 % of the range. So short
+    distances are visible on a logarithmic axis, and long ones on a linear axis.
     """
     edges = [0]
     widest = max(1, int(end * _MOST_OF_RANGE))

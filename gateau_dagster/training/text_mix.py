@@ -1,6 +1,6 @@
-"""Build the mix that a homologous model trains on: long and short texts by shares of tokens, with loss on every token.
+"""Build the mix that trains a homologous model: long and short texts by shares of tokens, with loss on every token.
 
-A text is whole if it fits, otherwise cut into sequences one after the other. Texts and models are checked before any
+A text that fits stays whole; another one is cut into consecutive sequences. Texts and models are checked before any
 model runs.
 """
 
@@ -41,9 +41,7 @@ _CHARACTERS_A_TOKEN = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class TextPiece:
-    """A sequence: `input_ids` int32 [n], n >= 2. truncated_tokens: how many were cut off to reach a number of
-    tokens.
-    """
+    """A sequence: `input_ids` int32 [n], n >= 2. truncated_tokens: the number of tokens that `cut` removed."""
 
     name: str
     source: str
@@ -59,18 +57,18 @@ class TextPiece:
 def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: int) -> list[TextPiece]:
     """Return the text's sequences, of `length` tokens except for the last.
 
-    Each begins with bos, as every prompt does, because the model reads it on its own. eos follows the text's end if it
-    has room. A tokenizer may lack either.
+    Each sequence begins with bos, as every prompt does, because the model reads it separately. eos follows the end of
+    the text if the sequence has room. A tokenizer may lack either token.
 
     Raises:
-        UnscorableSampleError: the text has no tokens, or cannot be tokenised.
+        UnscorableSampleError: the text has no tokens, or the tokenizer fails on it.
     """
     bos, eos = (
         (token,) if isinstance(token, int) else () for token in (tokenizer.bos_token_id, tokenizer.eos_token_id)
     )
     tokens = encode(tokenizer, text.text)
     body, room = tokens + eos, length - len(bos)
-    # Make no sequence of only eos, and none of one token, which no token precedes.
+    # A sequence of eos only, or of one token, has nothing to predict.
     starts = [start for start in range(0, len(tokens), room) if len(bos) + len(body) - start >= 2]
     if not starts:
         raise UnscorableSampleError("the text has no tokens to learn")
@@ -84,11 +82,11 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
 
 @dataclass(kw_only=True)
 class TextSource:
-    """The texts of one origin, which it reads, draws at random and tokenises.
+    """Reader of the texts of one origin, which also draws them at random and tokenises them.
 
-    join_by: the field of records whose texts of one value are joined, in the files' order, into one text.
-    least_tokens: of a text; shorter ones are rejected. rejected: filled while texts are read. given: the number of
-    texts, including rejected ones, once they are drawn.
+    join_by: the field of a record by whose value texts are joined into one, in the order of the files. least_tokens:
+    the minimum length of a text; shorter texts are rejected. rejected: the rejects, filled while texts are read. given:
+    the number of texts, including rejected ones, once they are drawn.
     """
 
     origin: Origin
@@ -103,10 +101,10 @@ class TextSource:
     def draw(
         self, tokenizer: PreTrainedTokenizerBase, *, length: int, tokens: int | None, seed: int
     ) -> list[TextPiece]:
-        """Return pieces of texts in random order, at least `tokens` tokens in all if the texts suffice (None: all).
+        """Return pieces of texts in random order, of at least `tokens` tokens in all if the texts suffice (None: all).
 
-        A hash of seed and name orders the texts, so another text does not move others. The files are read once to list
-        the texts, and again for those that are drawn; few more are tokenised than needed.
+        A hash of seed and name orders the texts, so an additional text does not change the order of the others. The
+        files are read once to list the texts, and again for the drawn ones. Few more texts are tokenised than needed.
 
         Raises GateauError if a text has changed when it is read again.
         """
@@ -130,7 +128,7 @@ class TextSource:
         return found
 
     def __iter__(self) -> Iterator[CorpusText]:
-        """Yield all texts, in the files' order, after clearing the rejects of an earlier reading."""
+        """Yield all texts in the order of the files, and clear the rejects of an earlier reading first."""
         self.rejected.clear()
         yield from self._texts(None)
 
@@ -145,7 +143,7 @@ class TextSource:
     def _tokenised(
         self, part: Sequence[_Known], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> dict[str, list[TextPiece]]:
-        """Return the pieces of these texts by name; an unusable text is rejected and has none."""
+        """Return the pieces of these texts by name; an unusable text is rejected and has no pieces."""
         wanted: dict[int, set[int]] = {}
         for file, record in (place for each in part for place in each.places):
             wanted.setdefault(file, set()).add(record)
@@ -179,7 +177,7 @@ class TextSource:
 
     @property
     def option(self) -> str:
-        """Return the configuration key of its files."""
+        """Return the configuration key that names the files."""
         return "texts" if self.origin == "long" else "short_texts"
 
     def _pieces(self, text: CorpusText, tokenizer: PreTrainedTokenizerBase, length: int) -> list[TextPiece]:
@@ -200,19 +198,19 @@ class _Known:
 
     @classmethod
     def joined(cls, parts: Sequence[_Known]) -> _Known:
-        """Return the parts of a text as one."""
+        """Return one entry for all parts of a text."""
         between = len(_BETWEEN) * (len(parts) - 1)
         places = tuple(place for each in parts for place in each.places)
         return cls(name=parts[0].name, places=places, characters=sum(each.characters for each in parts) + between)
 
 
 def _whole(text: CorpusText) -> str:
-    """Return the name of the text that a text is a part of: its own, if of none."""
+    """Return the parent text's name, or the text's name if it has no parent."""
     return text.whole or text.name
 
 
 def _first_of(waiting: Sequence[_Known], characters: float | None) -> list[_Known]:
-    """Return texts from the front with this many characters in all, at least one; all of them for None."""
+    """Return the first texts that have this many characters in all, at least one text; None: all texts."""
     if characters is None:
         return list(waiting)
     sums = accumulate(each.characters for each in waiting)
@@ -226,10 +224,10 @@ CODE_VERSION = "3"
 
 @dataclass(frozen=True, kw_only=True)
 class TextMix:
-    """The result for `given` texts: `mix` (tables.TRAINING_MIX), `rejected` (tables.REJECTED), and `epochs` of each
-    origin.
+    """The mix of `given` texts: `mix` (tables.TRAINING_MIX), `rejected` (tables.REJECTED), and `epochs` by origin.
 
-    Epochs are its tokens in the mix over those of its drawn texts, above 1 if texts are repeated.
+    The epochs of an origin are its tokens in the mix divided by those of its drawn texts; above 1 if texts are
+    repeated.
     """
 
     mix: pl.DataFrame
@@ -243,12 +241,12 @@ def build_text_mix(
 ) -> TextMix:
     """Draw, tokenise, cut and shuffle texts; the result depends only on the texts, `options` and the tokenizer.
 
-    `options.long_share` of `options.tokens` are from long texts, exactly (except for a token that would be alone). The
-    last text of each origin is cut, and if there are too few, they are repeated. The batching keeps documents apart.
-    Without `options.tokens`, the origin with too few tokens for its share decides the number.
+    Exactly `options.long_share` of `options.tokens` are from long texts, except where that would leave a sequence of
+    one token. The last text of each origin is cut, and texts repeat if an origin has too few tokens. The batches keep
+    documents separate. Without `options.tokens`, the origin with too few tokens for its share decides the number.
 
     Raises:
-        GateauError: an origin has no text that can be trained on, or a file cannot be reached or changes meanwhile.
+        GateauError: an origin has no usable text, or a file is unreachable or changes during the reading.
     """
     share = options.long_share if short is not None else 1.0
     shares: dict[str, float] = {"long": share, "short": 1.0 - share}
@@ -273,7 +271,7 @@ def build_text_mix(
 
 
 def _filled(pieces: Sequence[TextPiece], tokens: int) -> list[tuple[TextPiece, int]]:
-    """Return pieces with their round, repeated in order up to `tokens` tokens in all; the last one is cut."""
+    """Return pieces with the number of their repetition, in order, up to `tokens` tokens; the last piece is cut."""
     found: list[tuple[TextPiece, int]] = []
     for turn in count():
         for piece in pieces:
@@ -286,7 +284,7 @@ def _filled(pieces: Sequence[TextPiece], tokens: int) -> list[tuple[TextPiece, i
 
 
 def _table(filled: dict[str, list[tuple[TextPiece, int]]], seed: int) -> pl.DataFrame:
-    """Return the pieces shuffled by name and round, so that a repeated text gets another place."""
+    """Return the pieces shuffled by name and repetition, so that a repeated text gets another place."""
     rows = [(origin, piece, turn) for origin, pieces in filled.items() for piece, turn in pieces]
     places = [(f"{origin} text", f"{piece.name}/{turn}" if turn else piece.name) for origin, piece, turn in rows]
     ordered = [rows[at] for at in mix_order(places, seed)]
@@ -296,7 +294,7 @@ def _table(filled: dict[str, list[tuple[TextPiece, int]]], seed: int) -> pl.Data
         "origin": [origin for origin, _, _ in ordered],
         "source": [piece.source for _, piece, _ in ordered],
         "input_ids": [piece.input_ids for _, piece, _ in ordered],
-        # Every token has a label but the first, which no token precedes.
+        # Every token has a label except the first, which no token precedes.
         "labels": [np.append(np.int32(IGNORED), piece.input_ids[1:]) for _, piece, _ in ordered],
         # No instruction: the whole text is the response.
         "block_tokens": [[0, len(piece.input_ids)] for _, piece, _ in ordered],
@@ -333,7 +331,8 @@ def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
 def text_signatures(config: Config, cache: Path) -> dict[str, str]:
     """Return for each homologous model a signature that changes with the names and contents of its texts' files.
 
-    The file `cache` remembers contents, which are read again as the model's `verify` says. Raises as `text_files` does.
+    The file `cache` stores digests of contents; the model's `verify` decides when a file is read again. The errors are
+    those of `text_files`.
     """
     return {
         name: text_digest(
@@ -350,15 +349,15 @@ def check_homologous(config: Config) -> None:
     """Check that each homologous model's base can be extended and its mix fits into memory, without loading the base.
 
     Raises:
-        GateauError: the base has no rotary embedding, or already reads as far as the new model; or there are too many
-            tokens.
+        GateauError: the base has no rotary embedding, the base already reads as many positions as the new model, or the
+            mix has too many tokens.
     """
     for name in config.homologous_models:
         _check_memory(config, name)
         base = config.origin(name)
         known = known_model(config, base).config
         if known is None:
-            continue  # not on this machine yet: the training checks it again
+            continue  # not on this machine yet: the training run repeats the check
         text_config = known.get_text_config(decoder=True)
         if not getattr(text_config, "rope_parameters", None):
             raise GateauError(
