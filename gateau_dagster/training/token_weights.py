@@ -1,23 +1,23 @@
-"""Weigh response tokens that need far context more in the loss: LongCE, and by each token's gain from far text.
+"""Give response tokens that need far context a higher weight in the loss: by LongCE, or by their gain from far text.
 
     longce:   loss = 1/n sum_t w_t * -log P(y_t),              w_t = min(p_B(y_t) / p_A(y_t), gamma)
     far_gain: loss = sum_t w_t * -log P(y_t) / sum_t w_t,      w_t = 1 + (gamma - 1) * max(0, F_t - N_t)
 
-Both sums, and n, go over all trained tokens of a step, on all ranks.
+Both sums, and the count n, cover all trained tokens of a step on all ranks.
 
-LongCE is that of Fang et al. 2024 (arXiv 2410.23771). Its weights are not normalised: a token of weight 1 counts as
-without weights, and the others act like a higher learning rate. That follows the authors' program (PKU-ML/LongPPL,
-`finetune/finetune.py`), and so does its gamma of 5. In the program, p_B and p_A are measured in every step. They are
-the model's own in training, given the whole text and its last 4,096 tokens. Here they are theta_B's and theta_A's, from
-the stored tables, and do not change.
+LongCE is from Fang et al. 2024 (arXiv 2410.23771). Its weights are not normalised: a token of weight 1 counts as
+without weights, and the other weights act like a higher learning rate. Both this and the gamma of 5 follow the authors'
+program (PKU-ML/LongPPL, `finetune/finetune.py`). The program measures p_B and p_A in every step, with the model that
+is trained, given the whole text and its last 4,096 tokens. Here they are those of theta_B and theta_A from the stored
+tables, and do not change.
 
-The weights of `far_gain` are ours. N_t and F_t are `near_probability` and `far_probability` of the table `cam`:
-theta_B's probability of a token given the best near segment or none, and given the best far segment alone. The loss is
-divided by the sum of the weights, so their mean is 1 in each step: gamma moves the loss towards tokens that far text
-explains, and does not change the size of a step. A gain of 1 has the weight gamma, the most under both losses.
+The weights of `far_gain` are defined by this project. N_t and F_t are `near_probability` and `far_probability` of the
+table `cam`: theta_B's probability of a token given the best near segment or none, and given only the best far segment.
+The loss is divided by the sum of the weights, so their mean is 1 in each step. Gamma moves the loss towards tokens that
+far text explains, and does not change the size of a step. A gain of 1 has the weight gamma, the maximum of both losses.
 
-Only long samples' responses have weights. The token that ends a response, all tokens of short conversations, and those
-of a sample whose context `training.trim` cuts, weigh 1 before any normalisation.
+Only responses of long samples have other weights than 1. The token that ends a response, all tokens of short
+conversations, and those of a sample whose context `training.trim` cuts, have weight 1 before any normalisation.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def response_weights(
     """Return the weights of each response's tokens by sample, for samples that the models scored.
 
     Args:
-        chosen: `sample_id` and `digest` of the samples that are trained on.
-        scored: the tables of READS[loss], with its columns.
+        chosen: `sample_id` and `digest` of the training samples.
+        scored: the tables of READS[loss], with the columns listed there.
         loss: longce or far_gain.
         gamma: the largest weight.
 
     Raises:
-        GateauError: the tables come from other versions of a sample, or the models count different response tokens.
+        GateauError: a table was computed from another version of a sample, or the models differ in its response tokens.
     """
     check_same_version({"selected_subset": chosen, **scored})
     tables = {name: table.join(chosen, on="sample_id", how="semi") for name, table in scored.items()}
@@ -98,8 +98,8 @@ def response_weights(
 class TokenWeights:
     """The token weights of sequences.
 
-    loss: longce or far_gain. weights: see `response_weights`. tokenizer: of the model that is trained. scorers:
-    tokenizers of the models that the weights come from, by name. template: of all prompts.
+    loss: longce or far_gain. weights: see `response_weights`. tokenizer: the trained model's. scorers: the tokenizers
+    of the models that the weights come from, by name. template: the template of all prompts.
     """
 
     loss: str
@@ -113,7 +113,7 @@ class TokenWeights:
 
         Raises:
             UnscorableSampleError: one of the models did not score the sample.
-            GateauError: the scored tokens are not the trained ones.
+            GateauError: the scored tokens differ from the trained ones.
         """
         weights = self.weights.get(sample.sample_id)
         if weights is None:

@@ -1,10 +1,10 @@
-"""Run one training from its specification to its output folder, resuming from the last complete checkpoint.
+"""Train a model from a specification to its output folder, and resume from the last complete checkpoint.
 
-It uses the Hugging Face Trainer, with DeepSpeed if the specification has its configuration; every rank calls `train`.
+Training uses the Hugging Face Trainer, with DeepSpeed if the specification configures it. Every rank calls `train`.
 
-Precision: master weights are float32. On one process or with plain data parallelism, `bfloat16` and `float16` are
-autocast, on CPU (bfloat16 only) as on GPU. Under DeepSpeed the model itself has that type and the optimiser holds the
-float32 master weights. `float16` needs a GPU.
+Precision: master weights are float32. With one process or data parallelism without DeepSpeed, `bfloat16` and `float16`
+mean autocast. Under DeepSpeed the model has this dtype, and the optimiser holds the float32 master weights. `float16`
+needs a GPU; `bfloat16` also works on a CPU.
 """
 
 import logging
@@ -47,9 +47,9 @@ from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, p
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 
 _log = logging.getLogger(__name__)
-# Norms, rotary embedding and feed-forward layers. Liger's losses would replace ours, which supports weights.
+# Norms, rotary embedding and feed-forward layers. Liger's losses would replace our loss, which supports weights.
 _LIGER = {"cross_entropy": False, "fused_linear_cross_entropy": False}
-# Every step reaches the log unchanged; nothing else is printed.
+# Each step reaches the log unchanged; the Trainer prints nothing else.
 _SAYS_LITTLE: dict[str, Any] = {
     "logging_steps": 1,
     "logging_nan_inf_filter": False,
@@ -60,20 +60,20 @@ _SAYS_LITTLE: dict[str, Any] = {
 
 
 def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callable[[str], None] = _log.warning) -> None:
-    """Train, or resume training; do nothing if the output folder already holds this training's result.
+    """Train, or resume training; do nothing if the output folder already holds the result of this specification.
 
     Args:
-        spec: the training; its `training.processes` must be the number of ranks.
+        spec: the specification; its `training.processes` must be the number of ranks.
         report: called on rank 0 after each step with the metrics of `StepLog`.
         cpu: train on the CPU even if there is a GPU.
         say: receives reports of damage.
 
     Raises:
-        GateauError: the mix, the base model or the settings cannot be used, the loss is not finite, or a save failed.
+        GateauError: the mix, the base model or the settings are unusable, the loss is not finite, or a save failed.
     """
     if is_finished(spec):
         if os.environ.get("RANK", "0") == "0":
-            checkpoints.discard_all(spec.work)  # remains of a kill between the last write and the clean-up
+            checkpoints.discard_all(spec.work)  # left by a kill between the last write and the clean-up
         return
     check_ranks(spec.training, ranks=int(os.environ.get("WORLD_SIZE", "1")))
     check_packages(spec.training)
@@ -113,7 +113,7 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
 
 
 def _peak(arguments: TrainingArguments, dtype: str) -> float | None:
-    """Return the FLOP/s that all ranks' GPUs together reach in a matrix product; None on a CPU."""
+    """Return the FLOP/s of the GPUs of all ranks together in a matrix product; None on a CPU."""
     if arguments.device.type != "cuda":
         return None
     speed = matrix_product_speed(str(arguments.device), dtype)
@@ -121,7 +121,7 @@ def _peak(arguments: TrainingArguments, dtype: str) -> float | None:
 
 
 def plan_of(spec: TrainingSpec, mix: pl.DataFrame) -> BatchPlan:
-    """Return the plan of all batches: the same on every rank and in every attempt, from mix and settings only."""
+    """Return the plan of all batches, which depends on mix and settings only: equal on every rank and attempt."""
     training = spec.training
     # Sort the lengths only: sorting the whole mix would copy it.
     lengths = mix.select("position", pl.col("input_ids").list.len()).sort("position")["input_ids"]
@@ -146,7 +146,7 @@ def make_trainer(
     arguments: TrainingArguments,
     rows: MixRows,
 ) -> ResponseTrainer:
-    """Return the trainer of `rows` for the specification: changes the model's loss and attention, and adds adapters.
+    """Return the trainer of `rows` for the specification; change the model's loss and attention, and add adapters.
 
     Raises:
         GateauError: the model cannot be trained this way.
@@ -181,7 +181,7 @@ def make_trainer(
 
 
 def _levers(spec: TrainingSpec, sizes: ModelSizes, device: torch.device, *, tokens: int) -> Levers:
-    """Return the levers for passes of `tokens` tokens, which ranks may share, on this rank's device."""
+    """Return the memory levers on this rank's device for passes of `tokens` tokens, which ranks may share."""
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
     return choose_levers(spec.training, sizes, tokens=tokens, deepspeed=spec.deepspeed, device_bytes=total)
 
@@ -215,8 +215,9 @@ def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
 
 
 def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int, say: Callable[[str], None]) -> Path | None:
-    """Return the checkpoint to resume from, the same on all ranks: rank 0 cleans up and stores the plan, then all
-    look.
+    """Return the checkpoint to resume from, the same on all ranks.
+
+    Rank 0 cleans up and stores the plan before any rank looks for the checkpoint.
     """
     if rank == 0:
         resumed = checkpoints.prepare_work(spec.work, spec.resume_key, say)
@@ -235,8 +236,9 @@ def _parallelism(spec: TrainingSpec) -> Any:
 
 
 def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> TrainingArguments:
-    """Return the Trainer's arguments for `steps` optimiser steps over the planned epochs, in order; `cpu` as for
-    `train`.
+    """Return the Trainer's arguments for `steps` optimiser steps over the planned epochs, in order.
+
+    cpu: see `train`.
     """
     training, cuda = spec.training, torch.cuda.is_available() and not cpu
     every = {"every_n_layers": training.every_n_layers} if training.every_n_layers > 1 else {}

@@ -1,4 +1,4 @@
-"""Extend the Hugging Face Trainer with readable failures, complete checkpoints, figures per step and trackers."""
+"""Extend the Hugging Face Trainer with clear errors, complete checkpoints, figures per step and trackers."""
 
 import hashlib
 import json
@@ -26,21 +26,21 @@ from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings
 
 NAME = "gateau-training-data"
 """The data set's name in a tracker."""
-_MLFLOW_DIGEST = 36  # characters that MLflow takes at most
+_MLFLOW_DIGEST = 36  # characters, the limit of MLflow
 
 
 def send_data(spec: TrainingSpec) -> None:
-    """Send the files of `spec.data` to each tracker whose run is open. Equal files make no new version in W&B.
+    """Send the files of `spec.data` to each tracker with an open run. Unchanged files add no version in W&B.
 
     Raises:
-        GateauError: a tracker does not take them, or cannot be reached.
+        GateauError: a tracker refuses the files, or is unreachable.
     """
     for tracker in spec.training.report_to if spec.data else ():
         if tracker not in _SENDERS:
             continue
         try:
             _SENDERS[tracker](spec)
-        except Exception as error:  # a tracker's own classes, and those of its HTTP client
+        except Exception as error:  # error classes of the tracker and of its HTTP client
             reason = redacted(" ".join(str(error).split())) or type(error).__name__
             raise GateauError(
                 "training.report_data",
@@ -57,7 +57,7 @@ def _to_wandb(spec: TrainingSpec) -> None:
     artifact = wandb.Artifact(NAME, type="dataset", metadata=_facts(spec))
     for name, path in sorted(spec.data.items()):
         artifact.add_file(str(path), name=name)
-    # A run that is offline cannot name its inputs.
+    # An offline run cannot list its inputs.
     if run.offline:
         run.log_artifact(artifact)
     else:
@@ -92,15 +92,14 @@ def barrier() -> None:
 
 
 class ResponseTrainer(Trainer):
-    """Trainer with a loss over the response tokens of the whole global batch. Stops at a loss that is not finite,
-    naming samples.
+    """Trainer with a loss over the response tokens of the whole global batch.
 
     The Trainer counts the labelled tokens of a step over all ranks and accumulated passes. The model divides its summed
-    loss by this number.
+    loss by this number. A loss that is not finite stops training with an error that names the samples.
 
-    change_model: called once before the training, after Liger's kernels and gradient checkpointing are in place.
-    by_weight: whether the sum of the labelled tokens' weights takes the place of their number, as for LongAlign's
-        weights and those of `far_gain`. LongCE's and EXACT's are not normalised.
+    change_model: called once before training, after Liger's kernels and gradient checkpointing are in place.
+    by_weight: whether the sum of the weights of labelled tokens replaces their number, as for the weights of LongAlign
+        and `far_gain`. Those of LongCE and EXACT are not normalised.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -168,9 +167,9 @@ class ResponseTrainer(Trainer):
     def _loss_of_part(self, loss: torch.Tensor) -> torch.Tensor:
         """Scale the loss of a part so that value and gradient are those of the sum over all parts.
 
-        The value is multiplied by the number of ranks, because the Trainer shows the mean over them. The gradient is
-        multiplied by DeepSpeed's divisor of the sum over ranks. ZeRO-3 divides by the number of ranks, the stages below
-        it by the number of groups (seen in DeepSpeed 0.19.8).
+        The value is multiplied by the number of ranks, because the Trainer reports the mean over them. The gradient is
+        multiplied by the number by which DeepSpeed divides the sum over ranks. ZeRO-3 divides by the number of ranks,
+        lower stages by the number of groups (observed in DeepSpeed 0.19.8).
         """
         ranks = self.args.world_size
         engine: Any = self.deepspeed
@@ -194,8 +193,9 @@ def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> Gat
 
 
 class TrainingCallback(TrainerCallback):
-    """Callback that logs settings and steps and marks checkpoints as complete, on rank 0, and watches the gradient
-    everywhere.
+    """Callback that, on rank 0, logs settings and steps and marks complete checkpoints.
+
+    It checks the gradient on every rank.
     """
 
     def __init__(
@@ -204,10 +204,10 @@ class TrainingCallback(TrainerCallback):
         self._spec, self._trainer, self._plan, self._rows, self._log = spec, trainer, plan, rows, log
 
     def on_train_begin(self, args: TrainingArguments, _: TrainerState, __: TrainerControl, **kwargs: Any) -> None:
-        """Record the settings that are really used.
+        """Record the settings that the run uses.
 
         Raises:
-            GateauError: Liger has no kernels for this model, or a tracker does not take the data.
+            GateauError: Liger has no kernels for this model, or a tracker refuses the data.
         """
         settings = used_settings(
             self._trainer, kwargs["optimizer"], kwargs["lr_scheduler"], plan=self._plan, rows=self._rows
@@ -220,7 +220,7 @@ class TrainingCallback(TrainerCallback):
         if args.process_index == 0:
             with saving("the training's settings", self._spec.work):
                 replace_text(self._spec.work / SETTINGS_NAME, json.dumps(settings, indent=1))
-            send_data(self._spec)  # the trackers' callbacks come before this one
+            send_data(self._spec)  # the callbacks of trackers run before this one
 
     def on_log(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any) -> None:
         """Record the step.
@@ -241,7 +241,7 @@ class TrainingCallback(TrainerCallback):
                 self._log.record(state.global_step, loss=logs["loss"], learning_rate=rate, grad_norm=norm)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **__: Any) -> None:
-        """Mark the checkpoint as complete, but only after all ranks have written their part."""
+        """Mark the checkpoint as complete after all ranks have written their parts."""
         barrier()
         if args.process_index == 0:
             prove_leases()

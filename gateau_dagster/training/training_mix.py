@@ -1,6 +1,4 @@
-"""Build the training mix: selected long samples and short conversations, tokenised and in training order, with
-figures.
-"""
+"""Build the training mix of selected long samples and short conversations, in training order, and its figures."""
 
 from __future__ import annotations
 
@@ -51,28 +49,29 @@ def build_training_mix(
     kept_context: Mapping[str, int] | None = None,
     trained_turns: TrainedTurns = "all",
 ) -> tuple[pl.DataFrame, pl.DataFrame, Counter[str]]:
-    """Tokenise and shuffle. The order depends on `training.seed` and the ids only.
+    """Tokenise and shuffle the samples. The order depends only on `training.seed` and the ids.
 
     Args:
         selected: `tables.SELECTED_SUBSET`; without `rank` if `training.mix` uses all of it.
         short: `tables.SHORT_CHAT_MIX`, or None for long samples only.
-        tokenizer: of the model that is trained.
-        training: gives `max_length`, `truncation`, `seed` and `mix`.
-        template: as in scoring, `gateau` or `chat`.
-        progress: in samples.
-        weights: of the tokens of long samples, if `training.loss` is longce or far_gain.
-        kept_context: by sample id, the tokens at the end of a long sample's context that stay (`training.trim`);
-            contexts of other samples stay whole, and so do conversations under template chat. None: all stay whole.
-        trained_turns: the answers of a long sample of several exchanges that are learned.
+        tokenizer: the trained model's.
+        training: the section with `max_length`, `truncation`, `seed` and `mix`.
+        template: `gateau` or `chat`, as in scoring.
+        progress: receives the number of samples.
+        weights: the token weights of long samples, if `training.loss` is longce or far_gain.
+        kept_context: by sample id, the number of tokens at the end of a long sample's context that stay
+            (`training.trim`). Contexts of other samples stay whole, and so do conversations under template chat. None:
+            all contexts stay whole.
+        trained_turns: the answers with loss in a long sample of several exchanges.
 
     Returns:
-        The mix (`mix_columns`), in which a sample of weight 2 has two rows, and the rejected samples
-        (`tables.REJECTED`). Samples that `training.mix` leaves out are in neither. The last result counts the answers
-        without loss, see `Encoded.unlearned`.
+        The mix (`mix_columns`), in which a sample of weight 2 has two rows; the rejected samples (`tables.REJECTED`);
+        and the number of answers without loss, see `Encoded.unlearned`. Samples that `training.mix` leaves out are in
+        neither table.
 
     Raises:
-        GateauError: no sequence is left, `training.mix` names a source that no sample is from, the tokenizer has no
-            usable chat template, or `weights` are of other tokens than the trained ones.
+        GateauError: no sequence is left, no sample is from a source that `training.mix` names, the tokenizer has no
+            usable chat template, or the tokens of `weights` differ from the trained ones.
     """
     wanted = wanted_samples(selected, short, mix=training.mix, seed=training.seed)
     total = sum(table.height for table in wanted.values())
@@ -116,12 +115,12 @@ def build_training_mix(
 
 
 def rejected_table(rejects: Sequence[Reject]) -> pl.DataFrame:
-    """Return samples that are not in a mix as `tables.REJECTED`, in their order."""
+    """Return the rejects as `tables.REJECTED`, in their order."""
     return pl.DataFrame([(each.sample_id, each.reason) for each in rejects], schema(REJECTED), orient="row")
 
 
 def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
-    """Return the shuffled mix. Every copy has a separate place; the first has the sample's, whatever its weight."""
+    """Return the shuffled mix. Each copy has a separate place; that of the first does not depend on the weight."""
     rows = [(row, copy) for row, copies in taken for copy in range(copies)]
     places = [(row["origin"], f"{row['sample_id']}/{copy}" if copy else row["sample_id"]) for row, copy in rows]
     ordered = [rows[index][0] for index in mix_order(places, seed)]
@@ -167,13 +166,13 @@ def _weights(origin: Origin, sample: Mapping[str, Any], encoded: Encoded, weight
 def wanted_samples(
     selected: pl.DataFrame, short: pl.DataFrame | None, *, mix: MixConfig, seed: int
 ) -> dict[Origin, pl.DataFrame]:
-    """Return the rows of both tables that the mix takes, in their order, with a column `copies` (at least 1).
+    """Return the rows of both tables that the mix uses, in their order, with a column `copies` (at least 1).
 
     Args:
         selected: long samples with `sample_id`, `source`, and `rank` if `mix.long_fraction` is below 1.
         short: conversations with `sample_id` and `source`, or None.
-        mix: `training.mix`; a source of its weights may be in the data without a sample in these tables.
-        seed: of the hash that decides which samples occur once more than others of their source.
+        mix: `training.mix`; a source that has a weight may have no sample in these tables.
+        seed: seed of the hash that decides which samples get one copy more than others of their source.
 
     Raises:
         GateauError: a mix without long samples has no conversations.
@@ -201,16 +200,16 @@ def _with_copies(table: pl.DataFrame, origin: Origin, weights: Mapping[str, floa
 
 
 def copies_of(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float], seed: int) -> list[int]:
-    """Return how often each row occurs in an epoch: its source's weight rounded down, or once more for the fraction.
+    """Return how often each row occurs in an epoch: the weight of its source, rounded down or up.
 
-    Of n samples of weight 2.3 all occur twice, and round(0.3 n) a third time. A hash of their ids chooses these, so
-    that another sample changes the number of at most one.
+    Of n samples of weight 2.3, all occur twice, and round(0.3 n) a third time. A hash of the ids chooses these, so that
+    an additional sample changes the number of at most one other.
 
     Args:
         table: `sample_id` and `source`.
-        origin: of all rows.
-        weights: by source; 1 for other sources.
-        seed: of the hash.
+        origin: the origin of all rows.
+        weights: the weights by source; other sources have weight 1.
+        seed: seed of the hash.
     """
     ids, sources = table["sample_id"].to_list(), table["source"].to_list()
     copies = [math.floor(weights.get(source, 1.0)) for source in sources]
@@ -226,7 +225,7 @@ def copies_of(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float],
 def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:
     """Return one row per sequence of the mix (tables.TRAINING_MIX).
 
-    Columns are `sample_id`, `origin`, `source`, and in tokens, int64, `tokens`, `trained_tokens` (those with loss),
+    Columns are `sample_id`, `origin`, `source`, and the int64 counts `tokens`, `trained_tokens` (tokens with loss),
     `truncated_tokens`, and `trimmed_tokens` if the mix has it.
     """
     tokens = pl.col("input_ids").list.len().cast(pl.Int64)
@@ -242,7 +241,7 @@ def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_source(sequences: pl.DataFrame) -> pl.DataFrame:
-    """Return figures of each origin and source, most tokens first.
+    """Return figures of each origin and source, in descending order of tokens.
 
     Args:
         sequences: see `mix_sequences`.
@@ -264,7 +263,7 @@ def by_source(sequences: pl.DataFrame) -> pl.DataFrame:
 
 
 def mix_summary(sequences: pl.DataFrame) -> dict[str, Any]:
-    """Return figures of the whole mix. `sequences`: see `mix_sequences`, at least one."""
+    """Return figures of the whole mix. `sequences`: see `mix_sequences`; at least one row."""
     tokens = sequences["tokens"]
     total, trained = int(tokens.sum()), int(sequences["trained_tokens"].sum())
     trimmed = {}
