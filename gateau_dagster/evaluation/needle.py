@@ -1,4 +1,4 @@
-"""A needle in a haystack: a fact at a depth of a context, for any depth and length; the answer is teacher-forced."""
+"""Measure recall of a fact at any depth of a context of any length (needle in a haystack), by teacher forcing."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from gateau_dagster.models.prompt import Prompt
 
 
-# The text that hides a needle: sentences, cut to a number of tokens.
+# The haystack consists of sentences, cut to a number of tokens.
 
 
-# A sentence keeps the white space after it, so that joined sentences equal the text. No character is read more than
-# twice, because a table of contents has long runs of points.
+# A sentence keeps the white space after it, so that joined sentences equal the text. The expression reads no character
+# more than twice, because a table of contents has long runs of full stops.
 _SENTENCE = re.compile(r".(?:[.!?。！？]++(?!\s)|[^.!?。！？\n]++)*+(?:[.!?。！？]++\s+|\n+|$)", re.DOTALL)
 
 
@@ -59,16 +59,18 @@ class Haystack:
     sentences: tuple[tuple[str, tuple[int, ...]], ...]
 
     def without(self, key: str) -> Haystack:
-        """Return the haystack without sentences that contain the word `key` in either case: they could contradict the
-        needle.
+        """Return the haystack without sentences that contain the word `key` in any case.
+
+        Such sentences could contradict the needle.
         """
         word = re.compile(rf"(?<!\w){re.escape(key.strip())}(?!\w)", re.IGNORECASE)
         return Haystack(sentences=tuple(part for part in self.sentences if not word.search(part[0])))
 
     def tokens(self, count: int, rng: random.Random) -> tuple[int, ...]:
-        """Return `count` token ids from a sentence drawn by `rng` onwards, starting over at the end of the text.
+        """Return `count` token ids from a random sentence onwards; the text repeats after its end.
 
-        Raises GateauError when there are no sentences.
+        Raises:
+            GateauError: the haystack has no sentences.
         """
         if count == 0:
             return ()
@@ -110,19 +112,19 @@ def build_haystack(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, 
 
 
 def insert_needle(hay: Sequence[int], fact: Sequence[int], *, depth: float) -> tuple[int, ...]:
-    """Insert the fact after the first `round(depth * len(hay))` tokens of the hay: depth 0 is its start, 1 its end."""
+    """Return the hay with the fact after the first `round(depth * len(hay))` tokens; 0 is the start, 1 the end."""
     place = round(depth * len(hay))
     return (*hay[:place], *fact, *hay[place:])
 
 
-# The facts, their depths, and the questions.
+# Facts, depths and questions are options.
 
 
 _CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi", "Perth", "Bergen", "Tunis")
 
 
 class NeedlePair(Section):
-    """A key that is asked for, and its possible values."""
+    """A key that a question names, and its possible values."""
 
     key: Annotated[str, AfterValidator(no_secret)] = Field(
         description="What the question asks for.", examples=["passport"]
@@ -131,7 +133,7 @@ class NeedlePair(Section):
 
 
 class NeedleOptions(Section):
-    """A fact hidden at a depth of a haystack of some length, and asked for at its end."""
+    """Options of `evaluation.needle`: lengths, depths, and the texts of fact, question and answer."""
 
     lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
@@ -182,7 +184,7 @@ _COLUMNS = {
 
 
 def needle_chart(needle: pl.DataFrame) -> PageChart:
-    """Return each model's share of found facts by prompt length, the longest first, because models differ there."""
+    """Return each model's share of recalled facts by prompt length, the longest first, because models differ there."""
     found = (
         needle.group_by("length", "model")
         .agg(pl.col("accuracy").mean())
@@ -196,9 +198,9 @@ def needle_chart(needle: pl.DataFrame) -> PageChart:
 
 
 def needle_sentences(needle: pl.DataFrame) -> tuple[str, str]:
-    """Return a sentence on each model's mean accuracy over the grid, and one on the mean NLL of the answer.
+    """Return a sentence on each model's mean accuracy over the grid, and a sentence on the mean NLL of the answer.
 
-    The NLL distinguishes models that find nothing, or everything.
+    The NLL distinguishes models that recall no fact, or every fact.
     """
     columns = pl.col("accuracy").mean(), pl.col("answer_nll").mean()
     means = {name: rest for name, *rest in needle.group_by("model").agg(*columns).iter_rows()}
@@ -213,7 +215,7 @@ def needle_sentences(needle: pl.DataFrame) -> tuple[str, str]:
 
 
 def needle_heatmaps(needle: pl.DataFrame) -> Figure:
-    """Draw accuracy by prompt length and depth of the fact, base beside checkpoint."""
+    """Return heat maps of accuracy by prompt length and depth of the fact, for base and checkpoint."""
     from gateau_dagster.plotting import label, new_figure, say
 
     depths, lengths = (sorted(needle[name].unique().to_list()) for name in ("depth", "length"))
@@ -260,18 +262,19 @@ NEEDLE = (
     ),
     Column(name="answer_nll", dtype=pl.Float64(), description="Mean negative log-likelihood per answer token."),
 )
-# Documents of the haystack: enough text for the longest prompts, whatever the data's size.
+# The haystack reads only as many documents as the longest prompts need, for data of any size.
 _DOCUMENTS = 256
 
 
 class NeedleDoesNotFitError(ValueError):
-    """A prompt length that is too short or too long."""
+    """Raised for a prompt length that is too short or too long."""
 
 
 def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
     """Return whether every answer token is the most likely one, and their mean NLL in nats.
 
-    Raises ShortOfMemoryError when the prompt does not fit into memory.
+    Raises:
+        ShortOfMemoryError: the prompt does not fit into memory.
     """
     import torch
 
@@ -292,7 +295,7 @@ def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
 
 
 class Needle(MeasuredBenchmark):
-    """A needle in a haystack of the project's own documents, teacher-forced."""
+    """Needle in a haystack of the project's documents, with teacher-forced answers."""
 
     name = "needle"
     title = "Needle in a haystack"
@@ -314,7 +317,11 @@ class Needle(MeasuredBenchmark):
         return {"training.seed": self.config.training.seed}
 
     def check(self) -> None:
-        """Raise GateauError for given lengths above scoring.max_length, or if all of the default ones are above it."""
+        """Check the lengths against scoring.max_length.
+
+        Raises:
+            GateauError: a configured length, or every default length, is above scoring.max_length.
+        """
         longest, lengths = self.config.scoring.max_length, sorted(set(self.options.lengths))
         above = [length for length in lengths if length > longest]
         if above and (above == lengths or "lengths" in self.options.model_fields_set):
@@ -325,13 +332,14 @@ class Needle(MeasuredBenchmark):
             )
 
     def measure(self, materials: Materials, variant: str) -> Measured:
-        """Return 1 for a needle that is found, else 0; the group is the prompt's length.
+        """Return 1 for each recalled needle, and 0 for the others; the group is the prompt's length.
 
         The table also has `length`, `depth` and `nll`, the mean NLL of the answer in nats per token. The answer is
-        teacher-forced: a needle is found if each of its tokens is the most likely one. Lengths above
+        teacher-forced: the model recalls a needle if each token of the answer is the most likely one. Lengths above
         scoring.max_length, too short for the question, or too long for the memory are skipped with a reason.
 
-        Raises GateauError when all lengths are skipped.
+        Raises:
+            GateauError: all lengths are skipped.
         """
         loaded, most = materials.model(variant), self.config.scoring.max_length
         lengths, depths = sorted(set(self.options.lengths)), sorted(set(self.options.depths))
@@ -367,9 +375,10 @@ class Needle(MeasuredBenchmark):
     def prompts(self, loaded: LoadedModel, hay: Haystack, *, length: int, depth: float) -> list[Prompt]:
         """Return the `repeats` prompts of a cell, each of exactly `length` tokens, with the fact at `depth` of the hay.
 
-        They depend on the seed and the cell, so two models with the same tokenizer get the same ones.
+        Prompts depend on the seed and the cell, so two models with the same tokenizer get equal ones.
 
-        Raises NeedleDoesNotFitError if question, fact and answer are longer even without other text.
+        Raises:
+            NeedleDoesNotFitError: question, fact and answer have more than `length` tokens without any other text.
         """
         pairs = self.options.pairs or default_pairs()
         prompts = []
@@ -406,7 +415,7 @@ class Needle(MeasuredBenchmark):
             ) from error
 
     def compare(self, measured: Mapping[str, Measured]) -> Measured:
-        """Return NEEDLE: accuracy and answer NLL of every cell."""
+        """Return the table NEEDLE: accuracy and answer NLL of each cell."""
         rows = []
         for name, found in measured.items():
             for (length, depth), cell in found.table.group_by("length", "depth", maintain_order=True):
@@ -433,7 +442,7 @@ class Needle(MeasuredBenchmark):
 
 
 def _documents(materials: Materials) -> list[str]:
-    """Return the first documents; shards are read only until there are enough."""
+    """Return the first documents; read shards only until there are enough."""
     texts: list[str] = []
     for shard in materials.shards("raw_long_sft", ["context"]):
         texts += shard["context"].to_list()

@@ -1,6 +1,7 @@
 """RULER (Hsieh et al. 2024): needles, chains of variables, common words and questions over documents, of a set length.
 
-Texts and settings of its tasks are read from its repository (NVIDIA/RULER, Apache 2.0); the samples are our own.
+Texts and settings of the tasks are read from the benchmark's repository (NVIDIA/RULER, Apache 2.0). The samples are
+generated here.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from gateau_dagster.evaluation.question_files import QuestionFiles, check_length
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.readable import nearest_name
 
-# RULER's questions over documents, from SQuAD and HotpotQA: the passages that answer one are among others.
+# RULER's questions over documents are from SQuAD and HotpotQA. Other passages surround those with the answer.
 
 
 OVER = {"qa_1": "squad", "qa_2": "hotpotqa"}
-"""The option of `evaluation.ruler` for the file of a task's questions, by task."""
+"""The option of `evaluation.ruler` that names the file of questions, by task."""
 _DOWNLOADS = {
     "squad": "https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v2.0.json",
     "hotpotqa": "http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_dev_distractor_v1.json",
@@ -44,7 +45,8 @@ _DOWNLOADS = {
 class DocumentQuestion:
     """A question over documents.
 
-    own: indices of the passages that belong to it. near: of other passages of the same article, which are shown first.
+    own: the indices of its passages. near: the indices of other passages from the same article, which are shown before
+    passages from other articles.
     """
 
     query: str
@@ -55,7 +57,7 @@ class DocumentQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """All passages, sorted, and the questions in the order of the file."""
+    """All passages in sorted order, and the questions in the order of the file."""
 
     documents: Sequence[str]
     questions: Sequence[DocumentQuestion]
@@ -80,7 +82,11 @@ class Corpus:
 
 
 def read_squad(records: Sequence[Mapping[str, Any]]) -> Corpus:
-    """Read the answerable questions of SQuAD 2.0's file. Raises KeyError or TypeError for another file."""
+    """Return the answerable questions of SQuAD 2.0's file.
+
+    Raises:
+        KeyError, TypeError: the records are from another file.
+    """
     articles = [list(article["paragraphs"]) for record in records for article in record["data"]]
     documents, places = _sorted(each["context"] for article in articles for each in article)
     questions = []
@@ -99,7 +105,11 @@ def read_squad(records: Sequence[Mapping[str, Any]]) -> Corpus:
 
 
 def read_hotpotqa(records: Sequence[Mapping[str, Any]]) -> Corpus:
-    """Read HotpotQA's distractor file. Raises KeyError or TypeError for another file."""
+    """Return the questions of HotpotQA's distractor file.
+
+    Raises:
+        KeyError, TypeError: the records are from another file.
+    """
     rows = [(each, [f"{title}\n{''.join(said)}" for title, said in each["context"]]) for each in records]
     documents, places = _sorted(text for _, texts in rows for text in texts)
     questions = [
@@ -121,7 +131,11 @@ def _sorted(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
 
 
 def read_corpus(name: str, files: QuestionFiles) -> Corpus:
-    """Return the passages and questions of one of OVER. Raises GateauError if the files are missing or wrong."""
+    """Return the passages and questions of a data set of OVER.
+
+    Raises:
+        GateauError: the files are missing or have another format.
+    """
     records = [record for _, _, record in files.objects()]
     with files.understood():
         found = _READERS[name](records)
@@ -130,7 +144,7 @@ def read_corpus(name: str, files: QuestionFiles) -> Corpus:
     return found
 
 
-# RULER's synthetic tasks (Hsieh et al. 2024), of any size: needles, chains of variables, most common words.
+# RULER's synthetic tasks (Hsieh et al. 2024) have any size: needles, chains of variables, most common words.
 
 
 _DEPTHS = [round(place * 100 / 39) for place in range(40)]
@@ -155,8 +169,8 @@ class WordLists:
 class Task:
     """A task as published.
 
-    kind: key of its maker in MAKERS. template, prefix: with their placeholders; the prefix begins the answer.
-    arguments: of synthetic.yaml.
+    kind: the key of its maker in MAKERS. template, prefix: texts with placeholders; the prefix begins the answer.
+    arguments: the arguments from synthetic.yaml.
     """
 
     name: str
@@ -168,9 +182,10 @@ class Task:
 
     @classmethod
     def published(cls, name: str, described: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> Task:
-        """Build a task from `described`, its entry of synthetic.yaml, and `kinds` of constants.py.
+        """Return the task from `described`, its entry in synthetic.yaml, and `kinds` from constants.py.
 
-        Raises KeyError or TypeError for missing or wrong entries.
+        Raises:
+            KeyError, TypeError: an entry is missing or has another type.
         """
         kind = kinds[described["task"]]
         return cls(
@@ -187,11 +202,11 @@ class Task:
 class Material:
     """The texts from which samples are made.
 
-    needle: with {type_needle_v}, {key} and {value}. noise: sentences without information.
-    sentences: of the essays that hide needles. longest: tokens of the prompts; below 4,096, words in lists repeat less.
-    example: repetitions of the noise in the example of chains.
-    corpora: of the questions over documents, by name. document: the format of a passage. number: of the sample, which
-    selects the question.
+    needle: a text with {type_needle_v}, {key} and {value}. noise: sentences without information.
+    sentences: the sentences of the essays that hide needles. longest: the tokens of the prompts; below 4,096, words in
+    lists repeat less often. example: the number of repetitions of the noise in the example of chains.
+    corpora: the passages and questions over documents, by name. document: the format of a passage. number: the number
+    of the sample, which selects the question.
     """
 
     needle: str
@@ -218,7 +233,7 @@ Maker = Callable[[Task, Material, random.Random, int], Made]
 
 
 def needles(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """Hide needles in `size` repetitions of the noise, in `size` other needles, or among `size` sentences of essays."""
+    """Hide needles in `size` repetitions of the noise, among `size` other needles, or in `size` sentences of essays."""
     kinds, given = (task.arguments["type_needle_k"], task.arguments["type_needle_v"]), task.arguments
     asked, each = given["num_needle_q"], given["num_needle_v"]
     pairs = [
@@ -260,14 +275,14 @@ def _random(kind: str, words: WordLists, rng: random.Random) -> str:
 
 
 def _singular(text: str) -> str:
-    """Return the published text for a single requested value."""
+    """Return the published text in the form for a single value."""
     for plural, singular in (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer")):
         text = text.replace(plural, singular)
     return text
 
 
 def _among_sentences(hidden: Sequence[str], sentences: Sequence[str], rng: random.Random, size: int) -> str:
-    """Insert the needles into the first `size` sentences; if there are fewer, they repeat from the first one."""
+    """Insert the needles into the first `size` sentences, which repeat if there are fewer."""
     text = [sentences[place % len(sentences)] for place in range(size)]
     places = sorted(int(size * depth / 100) for depth in rng.sample(_DEPTHS, len(hidden)))
     for place, needle in zip(reversed(places), reversed(hidden), strict=True):
@@ -302,7 +317,7 @@ def chains(task: Task, material: Material, rng: random.Random, size: int, *, let
 
 
 def common_words(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """List `size` different words by number, ten of which occur more often, after a short example."""
+    """List `size` different words with numbers, after a short example. Ten of the words occur more often."""
     short, given = material.longest < 4096, task.arguments
     often, seldom = (6, 1) if short else (given["freq_cw"], given["freq_ucw"])
     example = _list_of(material.words, rng, 20 if short else 40, given["num_cw"], *((3, 1) if short else (10, 3)))
@@ -322,7 +337,7 @@ def _list_of(
 
 
 def frequent_words(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """List about `size` coded words with frequencies of a zeta distribution; the most frequent word is dots."""
+    """List about `size` coded words with frequencies from a zeta distribution; the most frequent one is dots."""
     from scipy.special import zeta
 
     alpha, known = task.arguments["alpha"], max(4, (material.longest - task.answer_tokens) // 50)
@@ -434,7 +449,11 @@ class RulerOptions(Section):
 
 @cache
 def words() -> WordLists:
-    """Return the words of the package wonderwords, which RULER uses. Raises GateauError if it is not installed."""
+    """Return the words of the package wonderwords, which RULER uses.
+
+    Raises:
+        GateauError: the package is not installed.
+    """
     if find_spec("wonderwords") is None:
         raise GateauError(
             "evaluation.package",
@@ -448,7 +467,7 @@ def words() -> WordLists:
 
 
 def largest(size: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest size that fits, from `size` to 2^24, if all smaller ones do; 0 if `size` does not."""
+    """Return the largest size from `size` to 2^24 that fits, or 0 if `size` does not; smaller ones must fit, too."""
     if not fits(size):
         return 0
     low, high = size, 2 * size
@@ -465,7 +484,10 @@ def samples_of(
 ) -> Iterator[Made]:
     """Yield `options.samples` samples that nearly fill `length` tokens, with room for the answer.
 
-    count: returns the tokens of a text. Raises GateauError for a length that is too short.
+    count: returns the number of tokens of a text.
+
+    Raises:
+        GateauError: the length is too short for a task.
     """
     room, make = length - task.answer_tokens, MAKERS[task.kind]
 
@@ -494,7 +516,7 @@ def samples_of(
 
 
 def _with_example(task: Task, material: Material, options: RulerOptions, count: Callable[[str], int]) -> Material:
-    """Return the material with an example of up to 500 tokens."""
+    """Return the material with an example of chains of up to 500 tokens."""
 
     def fits(size: int) -> bool:
         made = chains(task, material, random.Random(options.seed), size)
@@ -532,9 +554,7 @@ class Ruler(QuestionBenchmark):
     groupings: ClassVar = {"length": id_part(1), "task": id_part(0)}
 
     def questions(self, materials: Materials) -> list[Question]:
-        """Return the questions, which are the same for every variant, because the base model's tokenizer counts
-        tokens.
-        """
+        """Return the questions. They are equal for all variants, because the base model's tokenizer counts tokens."""
         tasks, common = self.tasks()
         tokenizer = materials.base_tokenizer()
 
@@ -556,14 +576,15 @@ class Ruler(QuestionBenchmark):
         return found
 
     def value(self, question: Question, answer: str) -> float:
-        """Return the percentage of right answers that the answer contains; over documents, one of them gives 100."""
+        """Return the percentage of the expected texts that the answer contains; over documents, one text gives 100."""
         share = share_contained(answer, question.references)
         return 100.0 * (share > 0) if question.facts["one_suffices"] else 100 * share
 
     def tasks(self) -> tuple[list[Task], Material]:
         """Return the published tasks, and their needle, noise, words and passage format.
 
-        Raises GateauError if the files are missing.
+        Raises:
+            GateauError: the files are missing.
         """
         files = self._official()
         settings, constants, code, over = files.find()
@@ -581,7 +602,7 @@ class Ruler(QuestionBenchmark):
         self.tasks()
 
     def sizes(self) -> list[tuple[float, float]]:
-        """Return the sizes: a prompt fills its length up to the answer."""
+        """Return the sizes in tokens: a prompt fills its length up to the answer."""
         tasks, _ = self.tasks()
         each = [
             (float(length - task.answer_tokens), float(task.answer_tokens))
@@ -595,7 +616,11 @@ class Ruler(QuestionBenchmark):
         return [self._official(), *haystack, *self._corpora().values()]
 
     def check(self) -> None:
-        """Raise GateauError for missing files or words, and for unknown tasks."""
+        """Check the options.
+
+        Raises:
+            GateauError: files or words are missing, or a task is unknown.
+        """
         names = self.options.names
         known_tasks = (*OFFLINE, *IN_ESSAYS, *OVER)
         unknown = [name for name in names if name not in known_tasks]

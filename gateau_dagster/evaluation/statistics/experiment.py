@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A model of the experiment, with one row of the table under each benchmark.
+    """A model of the experiment, with one row of the table for each benchmark.
 
-    variants: names of its variants, which differ only in their seed. trained: whether another seed would have given
-    another model. series: the preset or method that selected its samples, the same for any number of them, or the name
-    of a variant with other keys; empty without a selection. amount: the fraction or the budget of tokens of this
-    selection; None: that of `selection`.
+    variants: the names of its variants, which differ only in their seed. trained: whether another seed gives another
+    model. series: the preset or method that selected its samples, equal for any number of samples, or the name of a
+    variant with other keys; empty without a selection. amount: the fraction or the budget of tokens of this selection;
+    None: that of `selection`.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Line:
 
 
 def lines_of(config: Config) -> list[Line]:
-    """Return the rows, in order of the variants; a variant without others of its kind has its own name."""
+    """Return the lines in the order of the variants; a line of a single variant has the name of the variant."""
     cells: dict[str, list] = {}
     for variant in config.variant_set.values():
         cells.setdefault(variant.cell, []).append(variant)
@@ -65,17 +65,21 @@ def _series(variant: Variant) -> str:
 
 
 def reference_of(config: Config) -> str:
-    """Return the row that others are compared with: that of `evaluation.reference`, or the model before training."""
+    """Return the name of the reference row: that of `evaluation.reference`, or the model before training."""
     return row_of(config, config.evaluation.reference or BASE)
 
 
 def row_of(config: Config, name: str) -> str:
-    """Return the row of a name, which is a row's or a variant's; the name itself where there is none."""
+    """Return the name of the row for the name of a row or variant; return an unknown name unchanged."""
     return next((line.name for line in lines_of(config) if name == line.name or name in line.variants), name)
 
 
 def check_experiment(config: Config) -> None:
-    """Raise GateauError for a reference that is no variant, and for a gate whose variant or benchmark is unknown."""
+    """Check the names in `evaluation.reference` and `evaluation.gate`.
+
+    Raises:
+        GateauError: the reference is not a variant, or the gate names an unknown variant or benchmark.
+    """
     known, gate = [line.name for line in lines_of(config)], config.evaluation.gate
     named = {"reference": config.evaluation.reference, "gate.variant": None if gate is None else gate.variant}
     for place, name in named.items():
@@ -97,9 +101,9 @@ CODE_VERSION = "4"
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The data of a variant, and the cost of computing and judging it; None: unknown, or nothing.
+    """The amount of data of a variant, and the cost of computing and judging it; None: unknown, or nothing.
 
-    Hours are of one device.
+    Hours are those of one device.
     """
 
     samples: int | None = None
@@ -110,14 +114,14 @@ class Cost:
 
     @property
     def hours(self) -> float | None:
-        """Return the hours of scoring and training, as far as they are known."""
+        """Return the known hours of scoring and training on one device; None if both are unknown."""
         known = [hours for hours in (self.scoring_hours, self.training_hours) if hours is not None]
         return sum(known) if known else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredQuestions:
-    """The questions that all variants answered (`question_id`, `group`), and each model's values."""
+    """The questions that all variants answered (`question_id`, `group`), and the values of each model."""
 
     questions: pl.DataFrame
     models: Sequence[Model]
@@ -127,7 +131,7 @@ class AnsweredQuestions:
         return total_of(self.questions["group"].to_list(), by_group=by_group)
 
     def part(self, places: Sequence[int]) -> AnsweredQuestions:
-        """Return some of the questions, by index."""
+        """Return the questions at these indices, with their values."""
         models = [
             Model(name=model.name, values=model.values[:, places], trained=model.trained) for model in self.models
         ]
@@ -137,14 +141,14 @@ class AnsweredQuestions:
 def answered(
     benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.DataFrame], reasons: Sequence[str] = ()
 ) -> AnsweredQuestions:
-    """Return the comparable questions and models. A model is left out where one of its variants has no value at all.
+    """Return the comparable questions and models, without models that have a variant with no value.
 
     Args:
         scores: tables.SCORES by variant.
-        reasons: why questions have no value, for the message.
+        reasons: for the message, the reasons why questions have no value.
 
     Raises:
-        GateauError: no question has a value from all others, or a value is not finite.
+        GateauError: no question has a value from all these models, or a value is not finite.
     """
     present = [line for line in lines if not any(scores[name].is_empty() for name in line.variants)]
     found = {name: scores[name].sort("question_id") for line in present for name in line.variants}
@@ -185,11 +189,14 @@ def experiment_rows(
     draws: int = DRAWS,
     reasons: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Return tables.EXPERIMENT for one benchmark, one row per model; raises as `answered`.
+    """Return tables.EXPERIMENT for one benchmark, one row per model.
 
     Args:
-        costs: by variant; a row has the mean over its variants.
-        reasons: why questions have no value, for the message.
+        costs: the costs by variant; a row has the mean over its variants.
+        reasons: for the message, the reasons why questions have no value.
+
+    Raises:
+        GateauError: `answered` finds nothing to compare.
     """
     found = answered(chosen.name, lines, scores, reasons)
     total = found.total(by_group=chosen.by_group)
@@ -218,7 +225,7 @@ def experiment_rows(
 
 
 def mean_cost(costs: Sequence[Cost]) -> Cost:
-    """Return the mean of variants that differ only in their seed; a value that one of them lacks is None."""
+    """Return the mean cost of variants that differ only in their seed; None for a value that a variant lacks."""
     means: dict[str, Any] = {}
     for field in fields(Cost):
         values = [getattr(cost, field.name) for cost in costs]
@@ -229,7 +236,7 @@ def mean_cost(costs: Sequence[Cost]) -> Cost:
 
 
 def per_point(standing: Standing, amount: float | None, *, higher: bool) -> float | None:
-    """Return the amount per unit of improvement over the reference; None without an improvement, or if unknown."""
+    """Return the amount per unit of improvement over the reference; None if there is none or it is unknown."""
     gain = 0.0 if standing.difference is None else standing.difference.value * (1 if higher else -1)
     return amount / gain if gain > 0 and amount is not None else None
 
@@ -247,7 +254,7 @@ _WORST: tuple[Verdict, ...] = ("lost", "not excluded", "passed")
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """The worst verdict of the models, and a sentence on each of them."""
+    """The worst verdict of the models, and one sentence per model."""
 
     verdict: Verdict
     sentences: Sequence[str]
@@ -263,17 +270,17 @@ def gate(
     unit: str = "",
     expected: Collection[str] = (),
 ) -> GateResult:
-    """Return whether one model, or each with a difference to the reference, has lost more than `margin` of the unit.
+    """Return whether a model, or each model that differs from the reference, lost more than `margin` of the unit.
 
-    Lost: the whole interval of the loss is above the margin. Not excluded: part of it is, or the interval or the value
-    is unknown.
+    The verdict is "lost" if the whole interval of the loss is above the margin. It is "not excluded" if a part of the
+    interval is above it, or if the interval or the value is unknown.
 
     Args:
         experiment: tables.EXPERIMENT.
-        expected: models that should have a row, beside the reference.
+        expected: the models that should have a row, apart from the reference.
 
     Raises:
-        GateauError: the table has no such row.
+        GateauError: the table has no row for the model and the benchmark.
     """
     rows = experiment.filter(benchmark=benchmark)
     compared = rows.filter(pl.col("difference").is_not_null())
@@ -290,7 +297,7 @@ def gate(
 
 
 def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | None:
-    """Return the result of `evaluation.gate` on tables.EXPERIMENT; None without a gate. Raises as `gate` does."""
+    """Return the result of `evaluation.gate` on tables.EXPERIMENT; None without a gate. `gate` lists the errors."""
     settings = config.evaluation.gate
     if settings is None:
         return None
@@ -331,7 +338,7 @@ def _unmeasured(name: str, benchmark: str) -> tuple[Verdict, str]:
 
 
 def _digits(margin: float) -> int:
-    """Return the decimals of figures shown with a margin: three, or enough for three digits of it."""
+    """Return the number of decimals for figures beside a margin: three, or enough for three digits of the margin."""
     return 3 if margin >= 0.1 or margin <= 0 else 2 - math.floor(math.log10(margin))
 
 
