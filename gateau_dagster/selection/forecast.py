@@ -1,15 +1,16 @@
 """Forecast whether training on a choice of samples beats training on as many random ones. No model runs.
 
-The loss on a class of samples falls by a slope with each doubling of the samples of that class that a model learns
-from. So a choice changes the loss against a random one by slope · log2(its samples / random's samples) in each class.
-With equal slopes, the best choice gains slope · KL(use ‖ pool) over random, where `use` and `pool` are shares of
-classes. That is zero where the pool is like the use. It is also zero where the model can use far text already, so that
-the whole text makes an answer as likely as the best far segment alone does: where there is no far deficit.
+The loss on a class of samples falls by a constant slope with each doubling of the training samples of that class. So,
+in each class, a choice changes the loss against a random one by slope · log2(its samples / random's samples). With
+equal slopes, the best choice gains slope · KL(use ‖ pool) over random, where `use` and `pool` are shares of classes.
+This gain is zero if the pool has the shares of the use. It is also zero without a far deficit: if the model already
+uses far text, so that the whole text makes an answer as likely as only the best far segment does.
 
-It counts samples. Tokens that depend on far text predict no better, given an offset (docs/evidence/effect.md).
+The forecast counts samples. Tokens that depend on far text predict no better, given an offset
+(docs/evidence/effect.md).
 
 `selection.evidence` finds the classes. On real text it misses nearly half of the samples that need far text, so shares
-are corrected for that. Where the samples that need far text are known, their labels say what it misses.
+are corrected for these misses. If labels of the samples are known, they give the number of misses.
 """
 
 import math
@@ -40,28 +41,30 @@ VERDICTS: dict[SelectionVerdict, str] = {
 CODE_VERSION = "2"
 
 # Thresholds of the verdict. They are estimates from the literature on selection. docs/evidence/effect.md tests them on
-# a synthetic language. Rule mix gains there below those of deficit, mismatch and enrichment, too: they are careful.
+# a synthetic language. There, rule mix also gains below those of deficit, mismatch and enrichment, so they are
+# conservative.
 LEAST_DEFICIT = 0.05
-"""Least lower end of the far deficit beyond its near control, a probability. SmolLM2-135M has a deficit of 0.08 at
+"""Smallest lower end of the far deficit beyond its near control, a probability. SmolLM2-135M has a deficit of 0.08 at
 contexts of 512 tokens, where more far samples gained nothing in training, and of 0.23 at 2,048."""
 LEAST_MISMATCH = 0.3
-"""Least mismatch of use and pool in bits: a slope of 0.04 then gains 0.012 NLL over the use at best."""
+"""Smallest mismatch of use and pool in bits. With it, a slope of 0.04 gains at most 0.012 NLL over the use."""
 LEAST_ENRICHMENT = 3.0
-"""Least ratio of far samples in the choice and in as many random ones: 1.6 doublings."""
+"""Smallest ratio of far samples in the choice to those in as many random samples: 1.6 doublings."""
 LEAST_SUPPLY = 0.25
-"""Least ratio of the far samples in the pool and those that the use needs of this amount. It is set on
-docs/evidence/effect.md: with 0.26 to 0.35, models recalled 0.042 (0.006 to 0.077) more far facts than with random
-samples."""
+"""Smallest ratio of the far samples in the pool to those that the use needs for this amount. It is from
+docs/evidence/effect.md: with ratios of 0.26 to 0.35, models recalled 0.042 (0.006 to 0.077) more far facts than
+with random samples."""
 LEAST_COVERAGE = 0.8
-"""Least coverage of responses by the choice, relative to random's. The best 42 % of real samples by score saw 8 of 19
-kinds of response, and a model trained on them lost 0.5 NLL on the kinds that it never saw."""
+"""Smallest coverage of responses by the choice, relative to random samples. The best 42 % of real samples by score saw
+8 of 19 kinds of response, and a model trained on them lost 0.5 NLL on the kinds that it never saw."""
 MOST_BEYOND_USE = 0.05
-"""Greatest share of far samples above the use's, since quotas are filled with whole samples."""
+"""Largest excess of the share of far samples over that of the use, since quotas are filled with whole samples."""
 MOSTLY_FAR = 0.9
-"""The share of far samples above which a choice without short conversations is warned of."""
+"""The share of far samples above which a choice without short conversations causes a warning."""
 
-# Far samples that were found, and other samples that were not taken for far ones, each of all of them: SmolLM2-135M and
-# Gemma-3-270M, docs/evidence/figures/real_dependencies.json (`dependency_counts` of docs/evidence/real_text.md).
+# Far samples that were recognised, and other samples that were not called far, each with the number of all of them, for
+# SmolLM2-135M and Gemma-3-270M, docs/evidence/figures/real_dependencies.json (`dependency_counts` of
+# docs/evidence/real_text.md).
 FOUND = ((702, 1260), (692, 1260))
 SPARED = ((1396, 1400), (1391, 1400))
 # Each of these samples was counted at four sizes of context and window, so a quarter of the counts is independent.
@@ -73,9 +76,9 @@ SLOPE, SLOPE_DEVIATION = 0.04, 0.05
 PRIOR_GROUNDS = f"slope {SLOPE:g} ± {SLOPE_DEVIATION:g} NLL per doubling, known from experiments with one small model"
 
 DEPENDENT = 0.2
-"""Least gain in probability of a token that depends on far text, or on near text."""
+"""Smallest gain in probability of a token that depends on far text, or on near text."""
 
-# They take the best samples whatever these depend on.
+# These rules choose the best samples, whatever the samples depend on.
 _BEST_ONLY: tuple[Rule, ...] = ("top", "token_budget")
 _DRAWS = 2000
 _RANDOM_DRAWS = 100
@@ -116,11 +119,11 @@ PRIOR = Slopes()
 class Deficit:
     """The far deficit and its near control, probabilities, from the tokens that depend on far and on near text.
 
-    far: mean of F − p_B over the tokens with F − N ≥ DEPENDENT. F and N are the largest probabilities of a token given
-    one far segment, and given a near segment or none; p_B is that given the whole text. Chance raises F, a maximum.
-    near: the same for near text, mean of N − p_B over the tokens with N − max(no context, F) ≥ DEPENDENT. Chance raises
-    N, too. beyond: far less near. Each is None without such tokens. far_tokens, near_tokens: how many there are.
-    far_samples: the samples with such far tokens.
+    far: the mean of F − p_B over the tokens with F − N ≥ DEPENDENT. F and N are the largest probabilities of a token
+    given one far segment, and given a near segment or none. p_B is its probability given the whole text. F is a
+    maximum, so chance raises it. near: the same for near text, the mean of N − p_B over the tokens with N − max(no
+    context, F) ≥ DEPENDENT. Chance raises N in the same way. beyond: far minus near. Each is None without such tokens.
+    far_tokens, near_tokens: the numbers of these tokens. far_samples: the number of samples with such far tokens.
     """
 
     far: Estimated | None
@@ -133,22 +136,23 @@ class Deficit:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The figures of a choice before anything is trained on it.
+    """The figures of a choice before a model is trained on it.
 
-    samples: candidates with a score, each text once; unknown: those without a class.
-    seen: candidates that show far text. far: share that needs it, corrected, or exact if `far_known`.
+    samples: the number of candidates with a score, counting each text once; unknown: those without a class.
+    seen: the number of candidates that show far text. far: the share that needs it, corrected, or exact if `far_known`.
     far_known: whether the sources of the samples give `far` (`selection.ground_truth`).
-    use: share of far text in the use; use_given: whether it is configured.
-    mismatch: KL(use ‖ pool) in bits. deficit: theta_B's, see Deficit. trains_other: whether another model is trained.
-    unit: what is as much in random choices, `samples` or `tokens`; amount: how many of them are chosen.
-    chosen, chosen_far: samples of the choice, and those of them that show far text.
-    chosen_share: the share of far samples in the choice, of its `unit`. random_far: far samples in a random choice.
-    enrichment: chosen_far / random_far; None if random choices hold none.
-    supply: far samples of the pool against those that the use needs of this amount.
-    strata: what coverage counts, without samples that nothing predicts: `mix` and `clean` leave these out. covered,
-    covered_top, covered_random: share of strata with a sample of this choice, of as much of the best, and of random
-    ones (mean).
-    far_change, rest_change, use_change: change of the loss against random, NLL, negative is better.
+    use: the share of far text in the use; use_given: whether it is configured.
+    mismatch: KL(use ‖ pool) in bits. deficit: that of theta_B, see Deficit. trains_other: whether another model is
+    trained.
+    unit: the unit in which random choices are of equal size, `samples` or `tokens`; amount: the size of the choice.
+    chosen, chosen_far: the number of chosen samples, and of those that show far text.
+    chosen_share: the share of far samples in the choice, in its `unit`. random_far: the far samples in a random choice.
+    enrichment: chosen_far / random_far; None if random choices hold no far sample.
+    supply: the far samples of the pool divided by those that the use needs for this amount.
+    strata: the name of the strata that coverage counts, without unpredictable samples, which `mix` and `clean` leave
+    out. covered, covered_top, covered_random: the share of strata with a sample of this choice, of an equal amount of
+    the best samples, and of random ones (mean).
+    far_change, rest_change, use_change: the change of the loss against random samples, NLL; negative is better.
     grounds: the source of the slopes. verdict, reasons: see `verdict`.
     """
 
@@ -191,7 +195,7 @@ class _Rates:
     specificity: Vector
 
     def needing(self, samples: float, seen: float) -> Vector:
-        """Return how many of `samples`, of which `seen` show far text, need it: float64 [draws]."""
+        """Return the number of `samples` that need far text, if `seen` of them show it: float64 [draws]."""
         right = self.sensitivity * self.far
         wrong, missed = (1 - self.specificity) * (1 - self.far), (1 - self.sensitivity) * self.far
         rest = self.specificity * (1 - self.far)
@@ -203,9 +207,9 @@ class _Rates:
 def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
     """Return the share of samples that need far text, in [0, 1], from those that show it (Rogan and Gladen, 1978).
 
-    It is (seen / total + specificity − 1) / (sensitivity + specificity − 1), clipped. The interval covers which samples
-    are in the pool, and how well sensitivity and specificity are known. Both were measured with two small models on
-    responses of a few to some tens of tokens. For long responses the sensitivity is not measured: the share is then a
+    It is (seen / total + specificity − 1) / (sensitivity + specificity − 1), clipped. The interval covers the sampling
+    of the pool, and the uncertainty of sensitivity and specificity. Both were measured with two small models on
+    responses of a few to some tens of tokens. For long responses the sensitivity was not measured, so the share is a
     rough range.
 
     Args:
@@ -218,9 +222,12 @@ def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
 def far_use(samples: pl.DataFrame, rule: RuleConfig) -> float | None:
     """Return the share of far text in the use, in [0, 1]; None if `selection.use` does not configure it.
 
-    The samples of the sources that `selection.use` names show it, corrected as in `corrected_share`.
+    The share is that of the samples from the sources in `selection.use`, corrected as in `corrected_share`.
 
-    `samples`: see `forecast`. Raises GateauError if none of these samples has a dependency.
+    `samples`: see `forecast`.
+
+    Raises:
+        GateauError: all of these samples lack a dependency.
     """
     if rule.use is None:
         return None
@@ -231,7 +238,7 @@ def far_use(samples: pl.DataFrame, rule: RuleConfig) -> float | None:
 
 
 def _point_rates(seen: int, total: int) -> _Rates:
-    """Return the estimates that the draws of `_rates` surround, over both models, as one draw."""
+    """Return the estimates over both models, as one draw; the draws of `_rates` are distributed around them."""
     found, spared = np.sum(FOUND, axis=0), np.sum(SPARED, axis=0)
     sensitivity, specificity = found[:1] / found[1], spared[:1] / spared[1]
     return _Rates(far=_share(seen, total, sensitivity, specificity), sensitivity=sensitivity, specificity=specificity)
@@ -255,7 +262,7 @@ def _share(seen: Vector | float, total: float, sensitivity: Vector | float, spec
 
 
 def _rates(seen: int, total: int, seed: int) -> _Rates:
-    """Return draws; each takes one of the models, and a Beta of Jeffreys' prior for every share."""
+    """Return draws; each is from one of the models, with a Beta distribution by Jeffreys' prior for each share."""
     assert 0 <= seen <= total and total > 0
     rng = np.random.default_rng(seed)
     model = rng.integers(len(FOUND), size=_DRAWS)
@@ -268,7 +275,7 @@ def _rates(seen: int, total: int, seed: int) -> _Rates:
 
 
 def _estimated(value: float, draws: Vector) -> Estimated:
-    """Return an estimate with the draws' quantiles, which never exclude it."""
+    """Return an estimate with an interval from the quantiles of the draws, which always includes it."""
     low, high = np.quantile(draws, (_TAIL, 1 - _TAIL), method="linear" if np.isfinite(draws).all() else "nearest")
     return Estimated(value=float(value), low=float(min(value, low)), high=float(max(value, high)))
 
@@ -276,8 +283,8 @@ def _estimated(value: float, draws: Vector) -> Estimated:
 def mismatch(use: float, pool: float) -> float:
     """Return KL(use ‖ pool) in bits over the classes far and rest; `use` and `pool` are shares of far text.
 
-    It is 0 where they are equal, and infinite if the pool lacks a class that the use has. With equal slopes, the best
-    choice gains slope · mismatch over random.
+    The divergence is 0 if they are equal, and infinite if the pool lacks a class of the use. With equal slopes, the
+    best choice gains slope · mismatch over random samples.
     """
     parts = ((use, pool), (1 - use, 1 - pool))
     return sum(math.inf if have == 0 else want * math.log2(want / have) for want, have in parts if want > 0)
@@ -290,7 +297,7 @@ def token_sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
     F − p_B; `near_tokens` and `near_sum`, the same for near text with N − p_B. See Deficit.
 
     Args:
-        cam: `sample_id`, `no_context_probability`, `near_probability`, `far_probability`; any part of the table.
+        cam: any rows, with `sample_id`, `no_context_probability`, `near_probability`, `far_probability`.
         long: `sample_id` and `token_probability` of theta_B's perplexity table.
     """
     columns = ("no_context_probability", "near_probability", "far_probability", "token_probability")
@@ -311,15 +318,15 @@ def token_sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
 
 
 def far_deficit(sums: pl.DataFrame, *, seed: int = 0) -> Deficit:
-    """Return the far deficit with its near control; intervals resample the samples. `sums`: from `token_sums`.
+    """Return the far deficit with its near control. `sums`: from `token_sums`.
 
-    An interval from a single sample is all that a difference of probabilities can be. Of more than 1,000 samples,
-    groups of them are resampled.
+    Intervals resample the samples, or groups of them above 1,000. The interval of a single sample is the whole range of
+    a difference of probabilities.
     """
     held = sums.filter((pl.col("far_tokens") > 0) | (pl.col("near_tokens") > 0))
     table = held.select("far_sum", "far_tokens", "near_sum", "near_tokens").to_numpy().astype(np.float64)
     rng = np.random.default_rng(seed)
-    if len(table) > _BLOCKS:  # sums of equal parts are as independent as the samples are
+    if len(table) > _BLOCKS:  # sums of equal parts are as independent as samples
         block = rng.permutation(len(table)) % _BLOCKS
         table = np.stack([np.bincount(block, weights=column, minlength=_BLOCKS) for column in table.T], axis=1)
     count = max(1, len(table))
@@ -341,7 +348,7 @@ def far_deficit(sums: pl.DataFrame, *, seed: int = 0) -> Deficit:
 
 
 def _resampled(value: float, draws: Vector, alone: bool) -> Estimated | None:
-    """Return an estimate with its draws' interval; None if it does not exist. `alone`: whether one sample gave it."""
+    """Return an estimate with the interval of its draws; None for NaN. `alone`: whether it is from one sample."""
     if math.isnan(value):
         return None
     if alone:
@@ -350,14 +357,14 @@ def _resampled(value: float, draws: Vector, alone: bool) -> Estimated | None:
 
 
 def fitted_slope(samples: Sequence[float], losses: Sequence[float]) -> Slope | None:
-    """Return the slope of a class by trained models, joined with the prior by their precisions; None if they show none.
+    """Return the slope of a class from trained models, combined with the prior by precision; None if it is undefined.
 
-    The losses of n models are regressed on log2(samples + 1). With n − 2 degrees of freedom the standard error is
-    widened by Student's t. It takes three models, two of which differ in their number of samples.
+    The losses of n models are regressed on log2(samples + 1). Student's t with n − 2 degrees of freedom widens the
+    standard error. The slope needs three models, two of which differ in their number of samples.
 
     Args:
-        samples: of the class that each model was trained on.
-        losses: its mean loss on questions of the class, NLL.
+        samples: for each model, the number of training samples of the class.
+        losses: for each model, the mean loss on questions of the class, NLL.
     """
     from scipy.special import stdtrit  # slow to import
 
@@ -387,7 +394,7 @@ def forecast(
 ) -> Forecast:
     """Return the forecast for a choice among `samples`, against random choices of as many samples or tokens.
 
-    It takes about a second for 200,000 samples. It runs no model, and reads nothing but its arguments.
+    It takes about a second for 200,000 samples. It runs no model and reads only its arguments.
 
     Args:
         samples: candidates as for `rules.chosen_ids`, with `dependency` str (null: unknown) and `response_tokens` int;
@@ -395,12 +402,12 @@ def forecast(
             `tokens` may be missing where the rule has no budget.
         rule: the rule that chooses, with its amount.
         sums: from `token_sums`, of any samples.
-        chosen: ids that the rule chose; None: they are chosen now.
-        use: share of far text in the use; None: that of `rule.use`, else LEAST_USE, or the pool's if that is more.
-        slopes: what doubling a class's samples changes.
-        trains_other: whether another model than theta_B is trained, whose far deficit is then not known.
+        chosen: the ids that the rule chose; None: the rule chooses now.
+        use: the share of far text in the use; None: that of `rule.use`, else the larger of LEAST_USE and the pool's.
+        slopes: the changes of the loss for a doubling of a class's samples.
+        trains_other: whether another model than theta_B is trained, so that its far deficit is unknown.
         ground_truth: the values of `source` whose samples need far text. If they separate the samples, the share that
-            needs far text is exact, and what `dependency` misses is counted on these samples.
+            needs far text is exact, and the misses of `dependency` are counted on these samples.
 
     Raises:
         GateauError: the rule cannot choose from the data (see `chosen_ids`).
@@ -476,7 +483,7 @@ def _strata(pool: pl.DataFrame) -> tuple[str, np.ndarray]:
     if "cluster" in pool.columns:
         return "response clusters", pool["cluster"].fill_null(-1).to_numpy()
     length = pool["response_tokens"]
-    # The order of equal lengths must not put them into different quarters, so borders are lengths.
+    # Equal lengths must be in one quarter, so the borders are lengths, not ranks.
     borders = [length.quantile(part, "nearest") for part in (0.25, 0.5, 0.75)]
     quarter = pl.sum_horizontal((pl.col("response_tokens") > border).cast(pl.Int32) for border in borders)
     keys = pool.select("source", quarter=quarter).select(key=pl.struct("source", "quarter").rank("dense") - 1)
@@ -514,8 +521,8 @@ def _changes(
 ) -> tuple[Vector, Vector, Vector]:
     """Return the changes of the loss on far text, on the rest and over the use: float64 [draws] each.
 
-    `choice`, `chance`: samples, and those that show far text, of the choice and of a random one. Each class counts one
-    sample more, so that a class without samples has a logarithm.
+    `choice`, `chance`: the number of samples, and of those that show far text, in the choice and in a random one. One
+    sample is added to each class, so that the logarithm of an empty class exists.
     """
     chosen, drawn = rates.needing(*choice), rates.needing(*chance)
     of_far = -far * np.log2((chosen + 1) / (drawn + 1))
@@ -524,11 +531,11 @@ def _changes(
 
 
 def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
-    """Return whether to train on a choice, and the reasons: what argues against it, or that nothing does.
+    """Return the verdict on training with a choice, and its reasons.
 
-    `do_not_select`: the choice leaves out responses that a random one has, or has more far text than the use. `pays`:
-    the model has a far deficit, the pool lacks far text, the choice has it, and the pool has enough. Else `level`:
-    clean random samples are expected to do as well. The thresholds are constants of this module.
+    `do_not_select`: the choice lacks responses that a random one has, or has more far text than the use. `pays`: the
+    model has a far deficit, the pool has too small a share of far text, the choice has more, and the pool holds enough.
+    Else `level`: clean random samples are expected to do as well. The thresholds are constants of this module.
     """
     against = []
     if found.covered < LEAST_COVERAGE * found.covered_random:
@@ -569,13 +576,13 @@ def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
 
 
 def choice_warnings(rule: RuleConfig, kinds: pl.Series, *, far: Estimated | None = None, has_chats: bool) -> list[str]:
-    """Return a sentence for each sign that a choice leaves out what a model needs besides far text.
+    """Return a sentence for each sign that a choice lacks samples that a model needs besides far text.
 
     Args:
         rule: the rule that chose.
         kinds: `dependency` of the chosen samples, str; null: unknown.
         far: the share of the pool that needs far text; None: not known.
-        has_chats: whether short conversations are trained on, too.
+        has_chats: whether the training mix includes short conversations.
     """
     sentences, shown = [], int(kinds.is_in(FAR).sum())
     if rule.rule in _BEST_ONLY and not has_chats and kinds.len() and shown > MOSTLY_FAR * kinds.len():
