@@ -15,17 +15,17 @@ from gateau_dagster.selection.token_budget import affordable
 STRATA = 50
 """Equal parts of the range of scores, as in the authors' program."""
 WORST = 3
-"""One in so many of what the amount does not choose is left out as the worst. The authors leave out 30 % of the data
-when they choose a tenth, which this gives, and less when they choose more."""
+"""The rule leaves out 1 / WORST of the samples beyond the amount, as the worst. If a tenth of the data is chosen, this
+is 30 % of the data, as in the paper. The authors also leave out less when they choose more."""
 
 
 def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return samples of all STRATA of the score's range, as equally many of each as possible.
 
-    First the worst samples are left out: a third (WORST) of what the amount does not choose. The strata are filled from
-    the smallest to the greatest. Each gets an equal part of what is left of the amount, rounded down, or all that it
-    has, by a uniform draw. With `budget` the amount and the sizes of strata are in tokens, and a stratum's part ends
-    with the last sample that fits.
+    First the worst samples are left out: a third (WORST) of those beyond the amount. The strata are filled from the
+    smallest to the largest. Each gives, by a uniform draw, an equal part of the remaining amount, rounded down, or all
+    its samples if they are fewer. With `budget` the amount and the sizes of strata are in tokens, and the part of a
+    stratum ends with the last sample that fits.
 
     `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last.
 
@@ -55,7 +55,7 @@ def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def _strata(samples: pl.DataFrame) -> pl.Series:
-    """Return which of STRATA equal parts of their range the scores are in, from 0; the best score is in the last."""
+    """Return the number of each score's stratum, of STRATA equal parts of the range; 0 has the worst scores."""
     scores = samples["score"].to_numpy()
     least, width = scores.min(), np.ptp(scores) / STRATA
     strata = np.floor((scores - least) / width) if width > 0 else np.zeros(len(scores))

@@ -1,8 +1,8 @@
-"""Say which text each response depends on, from the tables of theta_B. No model runs.
+"""Find the text that each response depends on, from the tables of theta_B. No model runs.
 
 A segment is evidence for a response if it raises the probability of some response token by NAMED_GAIN: a far one above
-all near text and above no context, a near one above no context. Text that any other segment replaces is no evidence:
-a model that has never read an instruction without a context predicts better behind any text at all.
+all near text and above no context, a near one above no context. A segment that any other segment can replace is no
+evidence: a model that has never read an instruction without a context predicts better after any text.
 """
 
 from typing import get_args

@@ -1,9 +1,9 @@
 """Choose by class of dependency: a quota of samples that depend on far text, and a uniform draw of the others.
 
 Where the pool has fewer far samples than the model's use, learning curves that are linear in the logarithm of the
-number of samples gain slope · KL(use ‖ pool) over a random choice. A ranking alone cannot give that: its best samples
-are all far, whole forms of response are missing, and where few samples are far the rest of the amount is mis-ranked.
-So the quota ends at the border of the class, and what it leaves goes to the draw.
+number of samples gain slope · KL(use ‖ pool) over a random choice. A ranking cannot give this gain: its best samples
+are all far, so whole forms of response are missing. Where few samples are far, it fills the amount with misranked ones.
+So the quota ends at the border of the class, and the draw gives the remaining amount.
 
 A sample without a score is never chosen, as under every rule. A method gives none to those that must not be chosen,
 such as a target set.
@@ -25,19 +25,19 @@ from gateau_dagster.selection.statistics import uniform
 from gateau_dagster.selection.token_budget import affordable, countable, largest_remainder, source_counts
 
 LEAST_USE = 0.5
-"""The far share of a use that is not configured, if the pool shows less: as many far samples as others."""
+"""The far share of an unconfigured use if the pool shows less: as many far samples as others."""
 _REST = "rest"
 
 
 def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """Return the samples of the shares of `use`, and a uniform draw of the samples that are not far.
+    """Return samples by the shares of `use`, and a uniform draw of the samples that are not far.
 
     The amount B is `fraction` or `count` of samples, or `budget` in tokens; with `shares`, B of each source. A share p
     of `use` gives its class p·B. The far quota is filled in the order of `far_order`, which covers all clusters or
-    lengths of responses. The others and the rest are filled in the order of `draw_order`, which covers them anyway. A
-    part ends with the last sample that fits. What a class cannot give is drawn from all that is not far, and what the
-    draw cannot give from the far samples that are left. Samples of an unknown dependency are not far. So a greater
-    amount chooses all that a smaller one does, if `use` names no class but far.
+    lengths of responses. Other quotas and the draw follow `draw_order`, which covers them as well. A part ends with the
+    last sample that fits. If a class has too few samples, the draw replaces them by samples that are not far. If the
+    draw has too few, the remaining far samples replace them. Samples of an unknown dependency are not far. If `use`
+    names only the class far, a larger amount therefore includes all samples of a smaller one.
 
     `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. `rule.use` names the shares.
 
@@ -56,8 +56,9 @@ def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 def clean(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return a uniform draw of as many samples as the amount allows: those that rank first by method `random`.
 
-    Repeats, samples that nothing predicts and the surplus of documents are out before it. Closed-book samples stay.
-    They teach forms of response that no other sample has, and half of the far samples pass for closed-book or near.
+    Repeats, unpredictable samples and the surplus of documents are excluded before the draw. Closed-book samples stay:
+    they teach forms of response that no other sample has, and half of the far samples are classed as closed-book or
+    near.
 
     `ranked`, errors: see `mix`.
     """
@@ -67,11 +68,11 @@ def clean(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 def with_shares_of_use(ranked: pl.DataFrame, rule: RuleConfig) -> RuleConfig:
     """Return the rule with `use` as shares of classes: those configured, else the far share that the samples show.
 
-    These are the samples of the sources that `use` names, or all that have a score, of which the share is at least
-    LEAST_USE. It is a share of the samples whose dependency is known, and it counts what `dependency` shows. Both the
-    use and the choice are judged by that same test, so what it misses on both sides needs no correction.
+    The samples are those of the sources that `use` names, or all samples with a score. In the second case, the share is
+    at least LEAST_USE. It is the share among samples of known dependency, without a correction: `dependency` classifies
+    both the use and the choice, and misses samples in both.
 
-    `ranked`: see `mix`, with all samples. Raises GateauError as `shown_classes` does.
+    `ranked`: see `mix`, with all samples. `shown_classes` lists the errors.
     """
     if isinstance(rule.use, dict):
         return rule
@@ -100,9 +101,10 @@ def shown_classes(samples: pl.DataFrame, rule: RuleConfig) -> pl.Series:
 def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return far samples in the order in which they are chosen.
 
-    Within a stratum they follow `by_score`. The i-th of a stratum of n enters at (i - 1/2) / n, and samples that enter
-    together follow `by_score`. So each stratum has its proportional share of any first k samples, rounded (Webster's
-    method). A score that means over tokens favours short responses, and without strata the quota would hold few others.
+    Within a stratum they follow `by_score`. The i-th sample of a stratum of n enters at (i - 1/2) / n, and samples that
+    enter together follow `by_score`. So each stratum has its proportional share of any first k samples, rounded
+    (Webster's method). A score that is a mean over tokens favours short responses. Without strata, the quota would hold
+    few others.
 
     `far`: see `mix`, sorted by rank, samples with a score; `stratum` as in `with_strata`.
     """
@@ -112,11 +114,11 @@ def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def by_score(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """Return far samples by rank, or with `tau` by lot, with chances that follow their scores.
+    """Return far samples by rank, or with `tau` in a random order, with probabilities that depend on the scores.
 
-    With `tau` it is the order of falling score / (tau · SD) + G, where SD is the standard deviation of the scores of
+    With `tau` it is the descending order of score / (tau · SD) + G, where SD is the standard deviation of the scores of
     `far`, and G = -log(-log(u)) with u = `uniform` is Gumbel noise. The first k are then a draw without replacement
-    with chances proportional to exp(score / (tau · SD)) (Gumbel top-k; Kool et al. 2019, arXiv 1903.06059).
+    with probabilities proportional to exp(score / (tau · SD)) (Gumbel top-k; Kool et al. 2019, arXiv 1903.06059).
 
     `far`: see `far_order`.
     """
@@ -130,10 +132,10 @@ def by_score(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def with_strata(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """Return samples with `stratum` i64: what the far quota must cover. Null is a stratum, too.
+    """Return samples with `stratum` i64, the strata that the far quota must cover. Null is also a stratum.
 
     With `encoder` it is the cluster of their embedding. Without one it is the number of binary digits of their response
-    tokens: the lengths of a stratum differ by less than a factor of two. That takes no model, and does not depend on
+    tokens: the lengths of a stratum differ by less than a factor of two. This needs no model, and does not depend on
     other samples. Without a column `response_tokens` there is one stratum.
 
     Raises:
@@ -154,7 +156,7 @@ def draw_order(samples: pl.DataFrame, seed: int) -> pl.DataFrame:
 
 
 def _by(samples: pl.DataFrame, keys: np.ndarray) -> pl.DataFrame:
-    """Return samples by falling keys, equal ones by their ids."""
+    """Return samples in descending order of keys; equal keys are in the order of ids."""
     order = pl.Series("key", keys, dtype=pl.Float64)
     return samples.with_columns(order).sort("key", "sample_id", descending=[True, False]).drop("key")
 
@@ -190,7 +192,7 @@ def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyCl
 
 
 def _by_source(ranked: pl.DataFrame, samples: pl.DataFrame, rule: RuleConfig) -> list[tuple[pl.DataFrame, int]]:
-    """Return the parts that are chosen from for themselves, each with its amount: all samples, or those of a source."""
+    """Return the parts from which the rule chooses separately, with their amounts: all samples, or each source."""
     amount = rule.budget if rule.budget is not None else rule.chosen(samples.height)
     if rule.shares is None:
         return [(samples, amount)]
@@ -203,7 +205,7 @@ def _by_source(ranked: pl.DataFrame, samples: pl.DataFrame, rule: RuleConfig) ->
 def _of_part(
     samples: pl.DataFrame, amount: int, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]
 ) -> pl.DataFrame:
-    """Return the chosen ones of these samples, with the same columns."""
+    """Return the chosen samples, with the same columns."""
     orders = {
         name: far_order(members, rule) if name == "far" else draw_order(members, rule.seed)
         for name in shares
