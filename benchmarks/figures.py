@@ -905,16 +905,17 @@ def arms_kinds(experiment: Json, pool: str) -> str:
 
 
 def arms_trained(experiment: Json, pool: str) -> str:
-    """Return the table of each arm's training data, as means over its seeds, and of the far gap that it closes."""
+    """Return the table of each arm's training data, as means over its seeds, and of its far gap after training."""
     made, rows = experiment["trained_on"][pool], []
-    before = experiment["results"][pool]["base"]["gap"]["far_less_near"][0]
     for arm in dict.fromkeys(name.rpartition("-s")[0] for name in made):
         own = [of for name, of in made.items() if name.rpartition("-s")[0] == arm]
         samples, tokens, far = (sum(of[key] for of in own) / len(own) for key in ("samples", "tokens", "far"))
-        after = experiment["results"][pool].get(arm, {}).get("gap", {}).get("far_less_near", [None])[0]
-        closed = "" if after is None else _whole_percent(1 - after / before)
-        rows.append([f"`{arm}`", f"{samples:.0f}", f"{tokens:,.0f}", _whole_percent(far), closed])
-    return _table(["model", "samples", "tokens", "samples that need far text", "far gap closed"], rows)
+        shown = experiment["results"][pool].get(arm)  # the single run is not compared
+        gap = "" if shown is None else estimate_text(shown["gap"]["far_less_near"], 3, " to ")
+        rows.append([f"`{arm}`", f"{samples:.0f}", f"{tokens:,.0f}", _whole_percent(far), gap])
+    before = estimate_text(experiment["results"][pool]["base"]["gap"]["far_less_near"], 3, " to ")
+    rows.insert(0, ["`base`", "", "", "", before])
+    return _table(["model", "samples", "tokens", "samples that need far text", "far gap, far less near"], rows)
 
 
 def gpu_scoring(gpu: Json) -> str:
@@ -1046,7 +1047,8 @@ _OF_ARMS: Mapping[str, Callable[..., str]] = {
 for _run in ("experiment_cpu", "experiment_gpu"):
     if (KEPT / f"{_run}.json").is_file():  # a size that was not run has no tables
         TABLES |= {f"{_run}_{what}": ((_run,), partial(make, pool="main")) for what, make in _OF_ARMS.items()}
-        TABLES[f"{_run}_control"] = ((_run,), partial(arms_differences, pool="control"))
+        if "control" in json.loads((KEPT / f"{_run}.json").read_text(encoding="utf-8"))["results"]:
+            TABLES[f"{_run}_control"] = ((_run,), partial(arms_differences, pool="control"))
 
 
 # A figure in docs/images: the files that it is drawn from, and its function. Its bytes depend on the machine's fonts,
