@@ -11,7 +11,7 @@ from gateau_dagster.data.index import last_of_conversations, read_shards
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
-from gateau_dagster.evaluation.registry import document_similarity, reserving
+from gateau_dagster.evaluation.registry import document_similarity, reserving, reserving_section
 from gateau_dagster.pipeline.data_checks import too_few
 
 
@@ -49,7 +49,12 @@ def document_split(step: Step) -> None:
             documents.add(texts.filter(~pl.col("sample_id").is_in([*last])), state.index.instructions)
             output.progress(done, len(state.shards), "shards")
         documents.join(last)
-        found = split(documents, share=options and options.share, least=document_similarity(state.config))
+        found = split(
+            documents,
+            share=options and options.share,
+            least=document_similarity(state.config),
+            place=reserving_section(state.config),
+        )
         sources = state.read(RAW, ["sample_id", "source", "digest"])
         candidates = found.filter(~found["reserved"]).join(sources, on="sample_id")
         if warning := too_few(candidates, state.config.selection):

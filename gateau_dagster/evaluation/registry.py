@@ -105,6 +105,12 @@ def reserving(config: Config) -> Reserving | None:
     return Reserving(share=share, similarity=similarity)
 
 
+def reserving_section(config: Config) -> str:
+    """Return the section of the first benchmark that needs reserved samples; empty if none does."""
+    names = (name for name, each in chosen_benchmarks(config).items() if isinstance(each.options, Reserving))
+    return next((f"{FAMILY}.{name}" for name in names), "")
+
+
 def document_similarity(config: Config) -> float:
     """Return the lowest similarity of two contexts of one document; reservation and selection use the same value.
 

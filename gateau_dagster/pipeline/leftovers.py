@@ -72,7 +72,7 @@ class Leftover:
 
 
 def leftovers(state: State) -> list[Leftover]:
-    """Return the needless files in the store and the work folder. The caller makes sure that no run is at work.
+    """Return the superfluous files in the store and the work folder. The caller makes sure that no run is at work.
 
     Raises:
         GateauError: for the reasons of `State.whole_plan`, or the store cannot be read.

@@ -31,7 +31,7 @@ def split_of(rows: list[dict[str, str]], share: float | None = 0.3, least: float
     documents = Documents()
     for start in range(0, len(rows), 7):  # as they come from shards
         documents.add(pl.DataFrame(rows[start : start + 7]))
-    return split(documents, share=share, least=least)
+    return split(documents, share=share, least=least, place="evaluation.heldout")
 
 
 def reserved(found: pl.DataFrame) -> set[str]:
