@@ -156,7 +156,7 @@ class _ClaudeCode(Session):
     _unsummarized: dict[bool, str | None] = field(default_factory=dict)  # the last compaction, by `aside`
 
     def add(self, line: Mapping[str, Any]) -> bool:
-        kind, message, key = line.get("type"), line.get("message"), _text(line.get("uuid"))
+        kind, message, key = _text(line.get("type")), line.get("message"), _text(line.get("uuid"))
         entry = SessionLine(
             key=key,
             parent=_text(line.get("parentUuid")),
@@ -250,7 +250,7 @@ class _Codex(Session):
     def add(self, line: Mapping[str, Any]) -> bool:
         # Before 2025-09 an item was a separate line, and the header had no type.
         bare = "payload" not in line
-        kind = ("response_item" if "type" in line else "session_meta") if bare else line.get("type")
+        kind = ("response_item" if "type" in line else "session_meta") if bare else _text(line.get("type"))
         payload = line if bare else line.get("payload")
         if not isinstance(payload, Mapping):
             return False
@@ -332,7 +332,7 @@ class _Pi(Session):
 
     def add(self, line: Mapping[str, Any]) -> bool:
         number, self._count = self._count, self._count + 1
-        kind = line.get("type")
+        kind = _text(line.get("type"))
         if kind == "session":
             self.source = _text(line.get("harness")) or "pi"
             return False

@@ -773,6 +773,9 @@ def test_a_session_without_end_costs_no_memory(tmp_path: Path) -> None:
 
 @SAME_FOLDER
 @given(st.sampled_from([*SESSIONS]), st.lists(st.tuples(st.integers(0, 11), st.text(), ANY_JSON), max_size=4))
+@example(agent="claude-code", changes=[(4, "000", [])])  # a type that is no text
+@example(agent="codex", changes=[(1, "000", {})])
+@example(agent="pi", changes=[(2, "000", [[]])])
 def test_no_session_crashes(tmp_path: Path, agent: str, changes: list[tuple[int, str, Any]]) -> None:
     lines = json.loads(json.dumps(SESSIONS[agent]))
     for place, key, value in changes:
