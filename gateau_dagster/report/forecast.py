@@ -24,8 +24,7 @@ from gateau_dagster.selection.forecast import (
 _NLL = "NLL"
 _ADVICE: dict[SelectionVerdict, str] = {
     "pays": "Confirm it: variants trains models on this choice and on random samples, and the report compares them.",
-    "level": "Random samples without repeats and noise are expected to do as well. A loss that weighs tokens "
-    "(training.loss: longce) keeps their variety.",
+    "level": "Random samples without repeats and noise are expected to do as well.",
     "do_not_select": "Choose by shares of the use, or draw at random.",
 }
 
