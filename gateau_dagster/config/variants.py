@@ -169,7 +169,7 @@ class VariantsConfig(Section):
     def further_methods(self) -> list[str]:
         """Return the methods that only a variant of `also` names."""
         changed = [each.selection for each in self.also if isinstance(each, ChangedRun)]
-        return [str(keys["method"]) for keys in changed if "method" in keys]
+        return [str(keys["method"]) for keys in changed if keys.get("method")]
 
     def made_equal(self, *, tokens_known: bool) -> Equal | None:
         """Return the amount that is equal for all methods; tokens_known: whether models.long counts them."""

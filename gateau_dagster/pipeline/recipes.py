@@ -148,9 +148,10 @@ class Recipe:
         if is_baseline and selection.rule in DRAWING:
             selection = selection.by_rank()  # quotas and draws would make another selection of the baseline
         elif variant.seed is not None and selection.rule in DRAWING:
-            selection = selection.model_copy(update={"seed": variant.seed + own.get("seed", 0)})
+            selection = selection.model_copy(update={"seed": variant.seed + (own.get("seed") or 0)})
         if variant.seed is not None and "seed" in known_methods(self.project)[method].options_class.model_fields:
-            seed = variant.seed + own.get("options", {}).get(method, {}).get("seed", 0)
+            own_options = (own.get("options") or {}).get(method) or {}  # null removes a key
+            seed = variant.seed + (own_options.get("seed") or 0)
             options = {**options, method: {**options.get(method, {}), "seed": seed}}
         preset = variant.preset or selection.preset
         return selection.model_copy(update={"method": method, "preset": preset, "options": options})
@@ -258,7 +259,7 @@ class Recipe:
         if self.counts_trimmed:
             settings |= _trim_settings(self.config)
         if selection.rule == "auto":
-            settings["forecast"] = FORECAST_CODE_VERSION
+            settings |= {"forecast": FORECAST_CODE_VERSION, "trains another model": self.trains_other}
         if self.has_evidence:
             settings["columns"] = tables.schema(tables.DEPENDS).names()
         return Part(reads=reads, settings=settings)

@@ -25,7 +25,7 @@ from gateau_dagster.selection.evidence import CAM_COLUMNS, CLASS_OF, LONG_COLUMN
 from gateau_dagster.selection.statistics import uniform
 
 # Raise it when the same tables give other cuts.
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 LEAST_GAIN = 0.5
 """The gain of a far segment, in expected response tokens, from which a context stays whole."""

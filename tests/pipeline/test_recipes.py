@@ -14,6 +14,7 @@ from gateau_dagster.pipeline.recipes import MIXES, Recipe, check_variants, recip
 from gateau_dagster.tables import TRAINING_MIX
 from gateau_dagster.training.training_mix import mix_columns
 from tests.error_codes import refused
+from tests.pipeline.by_method import by_method
 from tests.pipeline.configured import configured
 
 MATRIX = {"methods": ["gateau", "random"], "presets": ["paper", "robust"], "fractions": [0.1, 0.5], "seeds": [1, 2]}
@@ -196,6 +197,21 @@ def test_null_removes_a_key(tmp_path: Path) -> None:
     plain = {"name": "plain", "selection": {"rule": None, "budget": None}, "training": {"max_steps": None}}
     found = config_of(changed(tmp_path, plain), "plain-s1")
     assert (found.selection.rule, found.selection.budget, found.training.max_steps) == ("top", None, None)
+    nulls = {"rule": "mix", "use": {"far": 0.5}, "seed": None, "options": None, "method": None}
+    config = changed(tmp_path, {"name": "nulls", "selection": nulls}, **{"selection.evidence": True})
+    chosen_methods(config)
+    assert config_of(config, "nulls-s2").selection.parameters["seed"] == 2
+    drawn = changed(tmp_path, {"name": "drawn", "selection": {"method": "random", "options": None}})
+    assert config_of(drawn, "drawn-s2").selection.options["random"]["seed"] == 2
+
+
+def test_auto_depends_on_whether_another_model_is_trained() -> None:
+    found = []
+    for model in ("long", "short"):
+        config = by_method("gateau", training=True, rule="auto")
+        config = config.model_copy(update={"training": config.training.model_copy(update={"model": model})})
+        found.append(recipe_of(config, None).subset_part().settings)
+    assert found[0] != found[1], "the far deficit of another model is not known, which decides the verdict"
 
 
 def test_variants_of_a_mix_draw_by_their_seed_and_cut_contexts_for_themselves(tmp_path: Path) -> None:
