@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.assets.benchmarks import asked_questions
-from gateau_dagster.assets.selection import forecast_of
+from gateau_dagster.assets.selection import Candidates, chosen_samples, forecast_of
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config.variants import Variant
@@ -120,11 +120,11 @@ def forecasts_and_outcomes(
         return [], PRIOR
     of_samples = depends.select("sample_id", far=pl.col("dependency").is_in(FAR))
     selecting = [line for line in inputs.lines if line.series]
-    told = {
-        line.name: forecast_of(state, recipe_of(state.config, line.variants[0]), depends)
-        for line in selecting
-        if line.series != RANDOM  # the others are compared with it
-    }
+    candidates, told = Candidates(state), {}
+    for line in selecting:
+        if line.series != RANDOM:  # the others are compared with it
+            recipe = recipe_of(state.config, line.variants[0])
+            told[line.name] = forecast_of(state, recipe, depends, chosen_samples(state, recipe, depends, candidates))
     counts = {}
     for name in (variant for line in selecting for variant in line.variants):
         far = state.store.read(SUBSETS, name, ["sample_id"]).join(of_samples, on="sample_id")["far"]

@@ -56,7 +56,7 @@ from gateau_dagster.selection.combine import (
     ranked_by_score,
     with_reasons,
 )
-from gateau_dagster.selection.evidence import dependencies, far_share
+from gateau_dagster.selection.evidence import dependencies, far_share, token_sums
 from gateau_dagster.selection.forecast import (
     PRIOR,
     VERDICTS,
@@ -65,7 +65,6 @@ from gateau_dagster.selection.forecast import (
     choice_warnings,
     decided,
     forecast,
-    token_sums,
 )
 from gateau_dagster.selection.rules import BY_RULE, DROPPED, LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
@@ -338,9 +337,9 @@ def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, Left
     if SPLIT in recipe.reads:
         split = state.read(SPLIT, recipe.reads[SPLIT])
         samples = samples.join(split.filter("reserved"), on="sample_id", how="anti", maintain_order="left")
-    samples = samples.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
     if shows_use := recipe.project.selection.use_sources:
         samples = samples.filter(~pl.col("source").is_in(shows_use))
+    samples = samples.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
     every = RuleConfig(fraction=1.0, duplicates=recipe.project.selection.duplicates)
     scores = samples.select("sample_id", "score", "rank")
     chosen = choice(samples, scores, every)

@@ -54,8 +54,8 @@ from gateau_dagster.demo.pair import LONG_WINDOW, build_pair, pair_config, pair_
 from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
 from gateau_dagster.demo.prepare import demo_samples
 from gateau_dagster.evaluation.statistics.compare import Interval
-from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies
-from gateau_dagster.selection.forecast import Forecast, forecast, mismatch, token_sums
+from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies, token_sums
+from gateau_dagster.selection.forecast import Forecast, forecast, mismatch
 from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.selection.trim import trim_figures, trims
 from gateau_dagster.storage.local import fill_with, replace_local

@@ -71,6 +71,7 @@ from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
 from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
+from gateau_dagster.selection.evidence import SUMS_CODE_VERSION
 from gateau_dagster.storage.stamp import fingerprint
 
 PUBLISHED = "published"
@@ -185,7 +186,7 @@ def evidence(config: Config) -> Iterator[Asset]:
         description="The segments of the context that raise the probability of a response token by 0.5 or more, with "
         "their offsets. Says whether the response depends on far text, near text or none. Loads no model.",
         reads=dict.fromkeys(("raw_long_sft", *EVIDENCE_READS), "fingerprint"),
-        code_version=EVIDENCE_CODE_VERSION,
+        code_version=f"{EVIDENCE_CODE_VERSION}.{SUMS_CODE_VERSION}",
         columns=tables.EVIDENCE,
         checks=(UNIQUE_IDS, FULL_COVERAGE),
         own_rejects=False,

@@ -11,8 +11,13 @@ import polars as pl
 
 from gateau_dagster.config.selection import Dependency, DependencyClass
 
-# Raise it when the same tables give other rows: what responses depend on, or the sums for the forecast.
-CODE_VERSION = "3"
+# Raise it when the same tables give other dependencies or segments.
+CODE_VERSION = "2"
+# Raise it when the same tables give other sums for the forecast (`token_sums`).
+SUMS_CODE_VERSION = "1"
+
+DEPENDENT = 0.2
+"""Smallest gain in probability of a token that depends on far text, or on near text."""
 
 # Then the token is likelier than all others together, and from near text it is not. Plain text seldom reaches that by
 # chance, even as a maximum over many segments.
@@ -54,7 +59,7 @@ def far_share(dependencies: pl.Series) -> float | None:
     `dependencies`: str, null if unknown. None if no dependency is known.
     """
     shown = dependencies.drop_nulls()
-    return shown.is_in(FAR).sum() / shown.len() if shown.len() else None
+    return float(shown.is_in(FAR).sum()) / shown.len() if shown.len() else None
 
 
 # The far segments that the map of each sample names, ascending.
@@ -142,4 +147,31 @@ def _near_evidence(cam: pl.DataFrame) -> pl.DataFrame:
         .filter((better >= _ONE_SEGMENT) | (best < _ONE_SEGMENT))
         .group_by("sample_id")
         .agg(near=segment.sort())
+    )
+
+
+def token_sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
+    """Return the inputs of `far_deficit`, one row per sample in both tables; the table `evidence` holds them.
+
+    Columns: `sample_id`; `far_tokens` u32 and `far_sum` f64, the tokens that depend on far text and their sum of
+    F − p_B; `near_tokens` and `near_sum`, the same for near text with N − p_B. See Deficit.
+
+    Args:
+        cam: any rows, with `sample_id`, `no_context_probability`, `near_probability`, `far_probability`.
+        long: `sample_id` and `token_probability` of theta_B's perplexity table.
+    """
+    columns = ("no_context_probability", "near_probability", "far_probability", "token_probability")
+    none, near, far, whole = (pl.col(name).cast(pl.Float64) for name in columns)
+    on_far, on_near = far - near >= DEPENDENT, near - pl.max_horizontal(none, far) >= DEPENDENT
+    return (
+        cam.select("sample_id", *columns[:3])
+        .join(long.select("sample_id", columns[3]), on="sample_id")
+        .explode(*columns)
+        .group_by("sample_id", maintain_order=True)
+        .agg(
+            far_tokens=on_far.sum(),
+            far_sum=(far - whole).filter(on_far).sum(),
+            near_tokens=on_near.sum(),
+            near_sum=(near - whole).filter(on_near).sum(),
+        )
     )

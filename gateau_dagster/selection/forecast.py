@@ -75,9 +75,6 @@ SLOPE, SLOPE_DEVIATION = 0.04, 0.05
 (docs/evidence/experiment.md) gave 0.00 and 0.06 for far samples, and 0.05 to 0.12 for others."""
 PRIOR_GROUNDS = f"slope {SLOPE:g} ± {SLOPE_DEVIATION:g} NLL per doubling, known from experiments with one small model"
 
-DEPENDENT = 0.2
-"""Smallest gain in probability of a token that depends on far text, or on near text."""
-
 # These rules choose the best samples, whatever the samples depend on.
 _BEST_ONLY: tuple[Rule, ...] = ("top", "token_budget")
 _DRAWS = 2000
@@ -219,10 +216,11 @@ def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
     return _estimated(_point_rates(seen, total).far.item(), _rates(seen, total, seed).far)
 
 
-def far_use(samples: pl.DataFrame, rule: RuleConfig) -> float | None:
+def far_use(samples: pl.DataFrame, rule: RuleConfig, counted: _Rates | None = None) -> float | None:
     """Return the share of far text in the use, in [0, 1]; None if `selection.use` does not configure it.
 
-    The share is that of the samples from the sources in `selection.use`, corrected as in `corrected_share`.
+    The share is that of the samples from the sources in `selection.use`, corrected as in `corrected_share`, or by the
+    `counted` rates of the test on labelled samples, if they are better than chance.
 
     `samples`: see `forecast`.
 
@@ -234,7 +232,10 @@ def far_use(samples: pl.DataFrame, rule: RuleConfig) -> float | None:
     if isinstance(rule.use, dict):
         return rule.use["far"]
     classes = shown_classes(samples, rule)
-    return corrected_share(int((classes == "far").sum()), classes.len()).value
+    seen, total = int((classes == "far").sum()), classes.len()
+    if counted is not None and (counted.sensitivity + counted.specificity).item() > 1:
+        return _share(seen, total, counted.sensitivity, counted.specificity).item()
+    return corrected_share(seen, total).value
 
 
 def _point_rates(seen: int, total: int) -> _Rates:
@@ -288,33 +289,6 @@ def mismatch(use: float, pool: float) -> float:
     """
     parts = ((use, pool), (1 - use, 1 - pool))
     return sum(math.inf if have == 0 else want * math.log2(want / have) for want, have in parts if want > 0)
-
-
-def token_sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """Return the inputs of `far_deficit`, one row per sample in both tables; the table `evidence` holds them.
-
-    Columns: `sample_id`; `far_tokens` u32 and `far_sum` f64, the tokens that depend on far text and their sum of
-    F − p_B; `near_tokens` and `near_sum`, the same for near text with N − p_B. See Deficit.
-
-    Args:
-        cam: any rows, with `sample_id`, `no_context_probability`, `near_probability`, `far_probability`.
-        long: `sample_id` and `token_probability` of theta_B's perplexity table.
-    """
-    columns = ("no_context_probability", "near_probability", "far_probability", "token_probability")
-    none, near, far, whole = (pl.col(name).cast(pl.Float64) for name in columns)
-    on_far, on_near = far - near >= DEPENDENT, near - pl.max_horizontal(none, far) >= DEPENDENT
-    return (
-        cam.select("sample_id", *columns[:3])
-        .join(long.select("sample_id", columns[3]), on="sample_id")
-        .explode(*columns)
-        .group_by("sample_id", maintain_order=True)
-        .agg(
-            far_tokens=on_far.sum(),
-            far_sum=(far - whole).filter(on_far).sum(),
-            near_tokens=on_near.sum(),
-            near_sum=(near - whole).filter(on_near).sum(),
-        )
-    )
 
 
 def far_deficit(sums: pl.DataFrame, *, seed: int = 0) -> Deficit:
@@ -406,15 +380,14 @@ def forecast(
         use: the share of far text in the use; None: that of `rule.use`, else the larger of LEAST_USE and the pool's.
         slopes: the changes of the loss for a doubling of a class's samples.
         trains_other: whether another model than theta_B is trained, so that its far deficit is unknown.
-        ground_truth: the values of `source` whose samples need far text. If they separate the samples, the share that
-            needs far text is exact, and the misses of `dependency` are counted on these samples.
+        ground_truth: the values of `source` whose samples need far text. If the samples with a dependency are of these
+            and of other sources, their labels give the share that needs far text and the misses of `dependency`.
 
     Raises:
         GateauError: the rule cannot choose from the data (see `chosen_ids`).
     """
     ids = chosen_ids(samples, rule) if chosen is None else chosen
     unit: Literal["samples", "tokens"] = "samples" if rule.budget is None else "tokens"
-    use = far_use(samples, rule) if use is None else use
     shows_use = pl.col("source").is_in(rule.use_sources)
     pool = samples.filter(~shows_use, scored() if unit == "samples" else countable()).with_columns(
         far=pl.col("dependency").is_in(FAR).fill_null(False), picked=pl.col("sample_id").is_in([*ids])
@@ -424,6 +397,7 @@ def forecast(
     pool = pool.sort("rank", "sample_id")
     known, seen = pool["dependency"].count(), int(pool["far"].sum())
     counted = _counted_rates(pool.filter(pl.col("dependency").is_not_null()), ground_truth)
+    use = far_use(samples, rule, counted) if use is None else use
     rates = counted or _rates(seen, max(1, known), seed)
     point = counted or _point_rates(seen, max(1, known))
     far = _estimated(point.far.item(), rates.far)
@@ -607,8 +581,8 @@ def decided(
     """Return the rule that `rule: auto` takes, and the forecast for `mix`.
 
     It is `mix` if the forecast's verdict on it is `pays`. Else it is `clean`: a random choice without what is proven
-    useless is then expected to do as well, and it leaves out no form of response. Known labels of the samples count for
-    nothing here: they judge a choice, and do not make it.
+    useless is then expected to do as well, and it leaves out no form of response. It does not read
+    `selection.ground_truth`: labels judge a choice and do not make it.
 
     Args:
         samples: as for rules.chosen_ids with rule `mix`, with `response_tokens`.

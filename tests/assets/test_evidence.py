@@ -16,7 +16,8 @@ from gateau_dagster.pipeline.asset import FAR_SHARE
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, MIX
 from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
-from gateau_dagster.selection.forecast import DEPENDENT, VERDICTS
+from gateau_dagster.selection.evidence import DEPENDENT
+from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.assets.harness import Pipeline, value_of
 from tests.explore.builders import content_of, index_of

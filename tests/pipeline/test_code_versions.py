@@ -52,6 +52,7 @@ CONSTANTS: dict[str, set[str]] = {
     "scoring.segments.SCREENING_CODE_VERSION": set(),  # of screened segments: see below
     "selection.combine.CODE_VERSION": {"combined_scores"},
     "selection.evidence.CODE_VERSION": {"evidence"},
+    "selection.evidence.SUMS_CODE_VERSION": {"evidence"},
     "selection.forecast.CODE_VERSION": set(),  # of rule auto: see below
     "selection.trim.CODE_VERSION": set(),  # of training.trim: see below
     "methods.registry.CODE_VERSION": {"method_scores"},

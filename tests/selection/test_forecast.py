@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gateau_dagster import tables
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.selection import forecast as module
+from gateau_dagster.selection.evidence import DEPENDENT, token_sums
 from gateau_dagster.selection.forecast import (
-    DEPENDENT,
     FOUND,
     SPARED,
     Deficit,
@@ -30,7 +30,6 @@ from gateau_dagster.selection.forecast import (
     fitted_slope,
     forecast,
     mismatch,
-    token_sums,
     verdict,
 )
 from gateau_dagster.selection.rules import chosen_ids
@@ -328,6 +327,21 @@ def test_known_labels_say_what_the_test_misses(missed: int) -> None:
     chosen, drawn = (far * right + (100 - far) * lost for far in (80 - missed, found.random_far.value))
     assert found.far_change.value == pytest.approx(-0.04 * math.log2((chosen + 1) / (drawn + 1)))
     assert found.far_change.low == found.far_change.value == found.far_change.high
+    # A use by sources is corrected by what is counted on the pool: 6 of 10 samples show far text.
+    kinds, of_use = ["one_far"] * 6 + ["near"] * 4, samples.head(10)
+    of_use = of_use.with_columns(
+        sample_id="u" + pl.col("sample_id"),
+        digest="u" + pl.col("digest"),
+        source=pl.lit("use"),
+        dependency=pl.Series(kinds),
+    )
+    by_use = forecast(
+        pl.concat([samples, of_use]),
+        **(given | {"rule": RuleConfig(count=100, rule="mix", use=["use"])}),
+        ground_truth=["far"],
+    )
+    sensitivity, specificity = (80 - missed) / 80, 310 / 320
+    assert by_use.use == pytest.approx(min(1.0, (0.6 + specificity - 1) / (sensitivity + specificity - 1)))
     # The choice does not depend on the labels, and labels that separate nothing are no labels.
     blind = forecast(samples, **given)
     assert (found.chosen, found.chosen_far, found.random_far) == (blind.chosen, blind.chosen_far, blind.random_far)
