@@ -6,12 +6,12 @@ import polars as pl
 
 from gateau_dagster.assets.steps.metadata import chart, fields_metadata, source_chart
 from gateau_dagster.assets.steps.step import Step, makes_asset
-from gateau_dagster.data.document_split import TEXTS, Documents, group_sizes, split
+from gateau_dagster.data.document_split import TEXTS, Documents, OneDocumentError, group_sizes, split
 from gateau_dagster.data.index import last_of_conversations, read_shards
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
-from gateau_dagster.evaluation.registry import document_similarity, reserving, reserving_section
+from gateau_dagster.evaluation.registry import document_similarity, one_document, reserving
 from gateau_dagster.pipeline.data_checks import too_few
 
 
@@ -49,12 +49,10 @@ def document_split(step: Step) -> None:
             documents.add(texts.filter(~pl.col("sample_id").is_in([*last])), state.index.instructions)
             output.progress(done, len(state.shards), "shards")
         documents.join(last)
-        found = split(
-            documents,
-            share=options and options.share,
-            least=document_similarity(state.config),
-            place=reserving_section(state.config),
-        )
+        try:
+            found = split(documents, share=options and options.share, least=document_similarity(state.config))
+        except OneDocumentError as error:
+            raise one_document(state.config, len(documents.of)) from error
         sources = state.read(RAW, ["sample_id", "source", "digest"])
         candidates = found.filter(~found["reserved"]).join(sources, on="sample_id")
         if warning := too_few(candidates, state.config.selection):

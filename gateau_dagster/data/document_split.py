@@ -13,7 +13,6 @@ from pydantic import Field
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.near_duplicates import SHORTEST_DOCUMENT, near_duplicates, normalised, shingles, sketch
-from gateau_dagster.errors import GateauError
 
 if TYPE_CHECKING:
     from datasketch import LeanMinHash
@@ -82,7 +81,11 @@ class Documents:
                 self.sketches[digest] = sketch(shingles(text))
 
 
-def split(documents: Documents, *, share: float | None, least: float, place: str = "") -> pl.DataFrame:
+class OneDocumentError(ValueError):
+    """All samples are of one document, so that none can be reserved."""
+
+
+def split(documents: Documents, *, share: float | None, least: float) -> pl.DataFrame:
     """Return tables.DOCUMENT_SPLIT, sorted by id.
 
     Near-duplicates (at least `least` similar) are one document, with the smallest of their digests as its name. A
@@ -90,15 +93,13 @@ def split(documents: Documents, *, share: float | None, least: float, place: str
     text can only reserve the documents that it joins, if its digest is that small; it never frees one. At least one
     document is reserved and at least one is not; without a `share` (None) no document is reserved.
 
-    place: the benchmark's section that asks for the share, and its error code.
-
-    Raises GateauError if a document is to be reserved and there is only one.
+    Raises OneDocumentError if a document is to be reserved and there is only one.
     """
     digests = sorted(documents.sketches)
     groups = near_duplicates([documents.sketches[digest] for digest in digests], least)
     named = {digest: digests[group] for digest, group in zip(digests, groups, strict=True)}
     names = sorted(set(named.values()))
-    reserved = set() if share is None else _reserved(names, share, len(documents.of), place)
+    reserved = set() if share is None else _reserved(names, share)
     rows = [(sample_id, named[digest], named[digest] in reserved) for sample_id, digest in documents.of.items()]
     return pl.DataFrame(rows, schema=tables.schema(tables.DOCUMENT_SPLIT), orient="row").sort("sample_id")
 
@@ -112,13 +113,9 @@ def group_sizes(found: pl.DataFrame) -> pl.Series:
     return sizes.filter(sizes > 1).sort(descending=True)
 
 
-def _reserved(names: list[str], share: float, samples: int, place: str) -> set[str]:
+def _reserved(names: list[str], share: float) -> set[str]:
     """Return the names of the reserved documents. `names` must be sorted."""
     if len(names) == 1:
-        raise GateauError(
-            place,
-            f"the {samples} samples are from one document or its near-duplicates, so none can be held out: "
-            f"raise {place}.similarity, or remove {place.rpartition('.')[2]} from evaluation.benchmarks",
-        )
+        raise OneDocumentError
     below = sum(int(name[:13], 16) < share * 16**13 for name in names)
     return {*names[: min(max(1, below), len(names) - 1)]}

@@ -12,6 +12,7 @@ from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.data.document_split import Reserving
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import RETURNED, Benchmark, MeasuredBenchmark
 from gateau_dagster.registry import classes_of, modules_of, with_installed, with_plugins
 
@@ -105,10 +106,16 @@ def reserving(config: Config) -> Reserving | None:
     return Reserving(share=share, similarity=similarity)
 
 
-def reserving_section(config: Config) -> str:
-    """Return the section of the first benchmark that needs reserved samples; empty if none does."""
-    names = (name for name, each in chosen_benchmarks(config).items() if isinstance(each.options, Reserving))
-    return next((f"{FAMILY}.{name}" for name in names), "")
+def one_document(config: Config, samples: int) -> GateauError:
+    """Return the error for data of which nothing can be reserved: all `samples` are of one document."""
+    options = {name: each.options for name, each in chosen_benchmarks(config).items()}
+    least = {name: each.similarity for name, each in options.items() if isinstance(each, Reserving)}
+    name = min(least, key=lambda each: least[each])
+    return GateauError(
+        "evaluation.heldout",
+        f"the {samples} samples are from one document or its near-duplicates, so none can be held out: raise "
+        f"{FAMILY}.{name}.similarity, or remove {name} from {FAMILY}.benchmarks",
+    )
 
 
 def document_similarity(config: Config) -> float:

@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.data.document_split import Documents, group_sizes, split
+from gateau_dagster.data.document_split import Documents, OneDocumentError, group_sizes, split
 from tests.data.test_near_duplicates import edited, words
-from tests.error_codes import refused
 
 
 def row(sample_id: str, context: str, instruction: str = "what?", response: str = "that.") -> dict[str, str]:
@@ -31,7 +30,7 @@ def split_of(rows: list[dict[str, str]], share: float | None = 0.3, least: float
     documents = Documents()
     for start in range(0, len(rows), 7):  # as they come from shards
         documents.add(pl.DataFrame(rows[start : start + 7]))
-    return split(documents, share=share, least=least, place="evaluation.heldout")
+    return split(documents, share=share, least=least)
 
 
 def reserved(found: pl.DataFrame) -> set[str]:
@@ -128,7 +127,7 @@ def test_one_document_at_least_is_reserved_and_one_is_not(share: float) -> None:
 
 
 def test_one_document_alone_cannot_be_split() -> None:
-    with refused("evaluation.heldout", r"3.*evaluation\.heldout\.similarity"):
+    with pytest.raises(OneDocumentError):
         split_of(questions([1]))
 
 

@@ -18,6 +18,7 @@ from gateau_dagster.evaluation.registry import (
     chosen_benchmarks,
     compares,
     configured_benchmarks,
+    one_document,
     with_benchmarks,
 )
 from gateau_dagster.methods.registry import chosen_methods
@@ -104,6 +105,12 @@ def test_a_benchmark_is_named_in_its_own_files_and_in_examples_alone(name: str) 
     spelt = {file: text.lower() if file.suffix == ".j2" else text for file, text in texts.items()}
     naming = {file.relative_to(ROOT).parts[1] for file, text in spelt.items() if name in text}
     assert naming <= {"evaluation", "demo", "cli"}  # `gateau init` writes one into its example
+
+
+def test_one_document_is_refused_with_the_section_that_decides_what_is_one() -> None:
+    error = one_document(configured(), 3)
+    assert error.code == "evaluation.heldout"
+    assert "3 samples" in str(error) and "evaluation.heldout.similarity" in str(error)
 
 
 PLUGIN = """
