@@ -19,6 +19,7 @@ from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
 from gateau_dagster.pipeline.state import State
@@ -41,7 +42,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
     ensure_demo_data(config)
     if as_json:
         prediction, outcomes, warnings = _forecast(state)
-        stale = any(map(state.out_of_date, _rests_on(config)))
+        stale = any(map(state.out_of_date, _rests_on(state)))
         record = forecast_record(prediction) | {
             "warnings": warnings,
             "outcomes": [sentence for outcome in outcomes for sentence in outcome.lines],
@@ -51,7 +52,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
         return
     with out.status("Reading the tables"):
         prediction, outcomes, warnings = _forecast(state)
-    say_if_out_of_date(out, state, _rests_on(config), require_current=False)
+    say_if_out_of_date(out, state, _rests_on(state), require_current=False)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -63,9 +64,11 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
         out.print(as_line(sentence), soft_wrap=False)
 
 
-def _rests_on(config: Config) -> list[str]:
-    """Return the assets that a forecast is made from."""
-    return [*dict.fromkeys([ranking_asset(config), CAM, perplexity_asset(THETA_B)])]
+def _rests_on(state: State) -> list[str]:
+    """Return the assets that a forecast is made from, without those that the first one is made from."""
+    ranking = ranking_asset(state.config)
+    included = ancestors(ranking, state.pipeline.assets)
+    return [ranking, *(each for each in (CAM, perplexity_asset(THETA_B)) if each not in {ranking, *included})]
 
 
 def _forecast(state: State) -> tuple[Forecast, list[ForecastOutcome], list[str]]:

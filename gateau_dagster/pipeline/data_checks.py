@@ -162,7 +162,7 @@ def _tokens(accepted: pl.DataFrame, *, most: int) -> float:
 def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
     """Return the least share of the samples that is trained on, as far as it is known before they are ranked."""
     rule, mix = config.selection, config.training.mix
-    every = max(1, accepted.height)
+    every, characters = max(1, accepted.height), max(1.0, float(accepted["characters"].sum()))
     if rule.use_sources:
         accepted = accepted.filter(~pl.col("source").is_in(rule.use_sources))
     if mix.without_long or not accepted.height:
@@ -171,7 +171,7 @@ def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
         left = accepted["digest"].n_unique() if rule.duplicates == "one" else accepted.height
         share = min(rule.chosen(accepted.height), left) / every
     else:
-        share = min(1.0, rule.budget / max(1.0, float(accepted["characters"].sum()) / _CHARACTERS))
+        share = min(float(accepted["characters"].sum()), rule.budget * _CHARACTERS) / characters
     return share * mix.long_fraction
 
 

@@ -700,13 +700,13 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     if len(origins) == 2 and not _same_files(config, origins):
         _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts))
     trained = config.origin(config.training.model)
+    if not config.training.enabled or trained in origins:
+        return
     for each in recipes(config):
-        if trained in origins or not config.training.enabled:
-            break
-        key = WEIGHING[each.config.training.loss] if weighs_responses(each.config) else "training.trim"
-        if weighs_responses(each.config) or trims_contexts(each.config):
-            what = f"trained {digests[trained]} {digests['long']} {key}"
-            _once(config, what, partial(_compare_trained, config, trained, texts, key))
+        weighs = weighs_responses(each.config)
+        if weighs or trims_contexts(each.config):
+            compare = partial(_compare_trained, config, trained, texts, each.config.training.loss if weighs else None)
+            _once(config, f"trained {digests[trained]} {digests['long']}", compare)
 
 
 def _same_files(config: Config, models: set[str]) -> bool:
@@ -735,8 +735,9 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
     return True
 
 
-def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]], code: str) -> bool:
-    """Check that the trained model has theta_B's tokens, which are weighed or cut; otherwise as `_compare`.
+def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]], loss: str | None) -> bool:
+    """Check that the trained model has theta_B's tokens, which `loss` weighs, or None: training.trim cuts. Otherwise as
+    `_compare`.
 
     The mix is compared again, token by token, when it is made.
     """
@@ -746,11 +747,13 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
     for text in texts():
         ids = [encode(each, text) for each in (first, second)]
         if ids[0] != ids[1]:
+            setting, cure = (
+                ("training.trim", "trim: false") if loss is None else (f"training.loss: {loss}", "loss: token")
+            )
             raise GateauError(
-                code,
-                f"training: a loss that weighs tokens, and trim, count the tokens of models.long, but training.model "
-                f"({trained}) tokenises the response {text[:40]!r} differently. Train a model of the pair's family, or "
-                "set loss: token and trim: false.",
+                "training.trim" if loss is None else WEIGHING[loss],
+                f"{setting} reads the tokens of models.long, but training.model ({trained}) tokenises the response "
+                f"{text[:40]!r} differently. Train a model of the pair's family, or set {cure}.",
             )
     return True
 

@@ -24,7 +24,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
 from gateau_dagster.pipeline import data_checks, model_checks
-from gateau_dagster.pipeline.data_checks import check_training, warnings_of
+from gateau_dagster.pipeline.data_checks import check_training, chosen_share, warnings_of
 from gateau_dagster.pipeline.model_checks import check_trained_models, untried_models
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -134,6 +134,15 @@ def test_repeated_prefixes_of_conversations_are_told() -> None:
         found("each")[0].startswith("long_sft.turns: each makes 4 samples of 2 records")
         and "About 1.6 times" in found("each")[0]
     )
+
+
+def test_a_budget_is_a_share_of_all_samples() -> None:
+    """Half of the tokens show the use, and are not chosen from; the budget is 10 % of all, or more than is left."""
+    accepted = samples(200, 4_000).with_columns(source=pl.Series(["use", "pool"] * 100))
+    tokens = accepted["characters"].sum() / 4
+    for budget, share in ((tokens / 10, 0.1), (tokens * 2, 0.5)):
+        rule = {"rule": "mix", "use": ["use"], "budget": int(budget)}
+        assert chosen_share(training_of({}, selection=rule), accepted) == pytest.approx(share, rel=0.01)
 
 
 @pytest.mark.long
