@@ -49,14 +49,14 @@ def chosen_by(selection: SelectionConfig, taken: str = "", *, far: float | None 
     auto = ""
     if selection.rule == "auto" and taken:
         selection, auto = selection.under(cast(Rule, taken)), f" (rule {taken}, which auto took)"
-    share = f" of {100 * selection.use['far']:g} %" if isinstance(selection.use, dict) else ""
+    quota = f"{100 * selection.use['far']:g} % of it" if isinstance(selection.use, dict) else "a quota"
     phrases = {
         "top": amount,
         "token_budget": amount,
         "per_source": f"{amount}, each source its share",
         "per_source_tokens": f"{amount}, the same percentage of every source",
         "diverse": f"{amount}, and the {selection.per_cluster} best of every cluster besides",
-        "mix": f"{amount}, with a quota{share} of samples that depend on far text, and others drawn at random",
+        "mix": f"{amount}, {quota} from samples that depend on far text, and others drawn at random",
         "clean": f"{amount}, drawn at random",
         "auto": f"{amount}, as the forecast decides",
         "ccs": f"{amount}, evenly over the range of scores",

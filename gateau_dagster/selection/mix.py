@@ -72,7 +72,7 @@ def with_shares_of_use(ranked: pl.DataFrame, rule: RuleConfig) -> RuleConfig:
     at least LEAST_USE. It is the share among samples of known dependency, without a correction: `dependency` classifies
     both the use and the choice, and misses samples in both.
 
-    `ranked`: see `mix`, with all samples. `shown_classes` lists the errors.
+    `ranked`: all samples, in any order, see rules.chosen_ids. `shown_classes` lists the errors.
     """
     if isinstance(rule.use, dict):
         return rule
@@ -127,7 +127,10 @@ def by_score(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     scores = far["score"].to_numpy()
     spread = float(scores.std())
     drawn = np.array([max(uniform(sample_id, rule.seed), 2**-54) for sample_id in far["sample_id"]])
-    logits = scores / (rule.tau * spread) if spread > 0 else np.zeros(len(scores))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        logits = scores / (rule.tau * spread) if spread > 0 else np.zeros(len(scores))
+    if not np.isfinite(logits).all():  # so small a tau is the limit 0
+        return far
     return _by(far, logits - np.log(-np.log(drawn)))
 
 
@@ -171,9 +174,9 @@ def drawable(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     if possible.is_empty():
         raise GateauError(
             "selection.no_scores",
-            f"selection.rule {rule.rule}: no sample can be chosen. One needs a score, a dependency that is not left "
-            "out, a source that selection.shares names, and with a budget a number of tokens. See the reasons in the "
-            "rejected tables, and change shares, drop or the rule",
+            f"selection.rule {rule.rule}: no sample can be chosen. A sample must have a score, a dependency that is "
+            "not left out, and a source that selection.shares names; with a budget also its number of tokens. See the "
+            "reasons in the rejected tables, and change shares, drop or the rule",
         )
     return possible.with_columns(cost=pl.col("tokens").cast(pl.Int64) if by_tokens else pl.lit(1, pl.Int64))
 

@@ -221,8 +221,8 @@ def agrees(answer: str, other: str) -> bool:
 def refusing_check(figures: Mapping[str, float | None], checks: SynthesisChecksConfig) -> str:
     """Return the first check that refuses a sample with these figures; an empty text if none does.
 
-    `verbatim`, `ask_without_context` and `agreement` are 1 or 0, `robust` is the gain of the passages over the whole
-    context, and the others are gains with a lower bound. A figure of None is not computed yet and refuses nothing.
+    `verbatim`, `ask_without_context` and `agreement` are 1 or 0. `robust` is the gain of the passages over the whole
+    context; the others are gains with a lower bound. A figure of None is not computed yet and refuses nothing.
     """
     least = {VERBATIM: 1.0, CLOSED_BOOK: checks.closed_book, NEAR_ONLY: checks.near_only, NEEDED: checks.needed}
     least |= {

@@ -2,10 +2,10 @@
 
 `choose_levers` uses it to choose the levers that make a pass fit into a GPU's memory.
 
-The arithmetic follows the tensors that torch keeps. For the backward pass, a layer keeps its residual stream, the
-inputs of its matrices, the fp32 copies of its norms, queries, keys, values and output of the attention, and the
-intermediate values of its feed-forward part. With gradient checkpointing, only its input is kept, and the layers are
-recomputed one by one.
+The arithmetic follows the tensors that torch keeps. For the backward pass, a layer keeps its residual stream and the
+inputs of its matrices, with fp32 copies of its norms. It also keeps queries, keys, values and output of the attention,
+and the intermediate values of its feed-forward part. With gradient checkpointing, only its input is kept, and the
+layers are recomputed one by one.
 
 A step can have its peak at four moments. *loss*: all layers' tensors are kept, and a chunk of logits exists.
 *backward*: the last layer's gradients are computed. *embedding*: almost all gradients exist. *update*: the optimiser's

@@ -206,6 +206,12 @@ def test_the_best_far_samples_are_chosen_without_a_temperature() -> None:
         assert [one for one in chosen if one in far] == far[:10]
 
 
+def test_a_tiny_tau_is_the_order_of_scores() -> None:
+    far = pl.DataFrame({"sample_id": ["a", "b", "c"], "score": [3.0, 2.0, 1.0], "rank": [1, 2, 3]})
+    for tau in (0.0, 1e-320, 5e-324):
+        assert by_score(far, RuleConfig(rule="mix", tau=tau))["sample_id"].to_list() == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("tau", [0.5, 2.0])
 def test_the_first_of_the_far_samples_follows_the_softmax(tau: float) -> None:
     far = ranking(["law"] * 4).with_columns(score=pl.Series([2.0, 1.0, 0.5, -1.0]))

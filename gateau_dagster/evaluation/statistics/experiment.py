@@ -196,7 +196,7 @@ def experiment_rows(
         reasons: for the message, the reasons why questions have no value.
 
     Raises:
-        GateauError: `answered` finds nothing to compare.
+        GateauError: see `answered`.
     """
     found = answered(chosen.name, lines, scores, reasons)
     total = found.total(by_group=chosen.by_group)
