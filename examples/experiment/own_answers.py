@@ -113,8 +113,10 @@ class AnswerLoss(MeasuredBenchmark):
 
 
 def shared_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> list[Tensor]:
-    """Return -log P in nats of the response tokens of each prompt: float64 [|y|]. The tokens at which all prompts begin
-    are read once.
+    """Return -log P in nats of the response tokens of each prompt: float64 [|y|] on the device.
+
+    The tokens at which all prompts begin are read once. A model whose output has no `past_key_values` (Mamba) reads
+    each prompt whole.
     """
     import torch
 
@@ -125,17 +127,18 @@ def shared_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> list[Tensor]:
         1 for _ in takewhile(lambda each: len({*each}) == 1, zip(*(prompt.ids for prompt in prompts), strict=False))
     )
     begin = min(begin, *(predicting_span(prompt)[0] for prompt in prompts))
-    if len(prompts) == 1 or not begin:
-        return [response_nll(loaded, [prompt]) for prompt in prompts]
     ids = [torch.tensor([prompt.ids], device=loaded.device) for prompt in prompts]
-    model, found = backbone(loaded), list[torch.Tensor]()
+    model, losses = backbone(loaded), list[torch.Tensor]()
     with torch.no_grad():
-        read = model(input_ids=ids[0][:, :begin], use_cache=True).past_key_values
+        read = model(input_ids=ids[0][:, :begin], use_cache=True) if len(prompts) > 1 and begin else None
+        cache = getattr(read, "past_key_values", None)
+        if cache is None:
+            return [response_nll(loaded, [prompt]) for prompt in prompts]
         for each, prompt in zip(ids, prompts, strict=True):
             start, stop = predicting_span(prompt)
-            states = model(input_ids=each[:, begin:], past_key_values=deepcopy(read)).last_hidden_state[0]
-            found.append(token_nll(loaded, states[start - begin : stop - begin], prompt.response))
-    return found
+            states = model(input_ids=each[:, begin:], past_key_values=deepcopy(cache)).last_hidden_state[0]
+            losses.append(token_nll(loaded, states[start - begin : stop - begin], prompt.response))
+    return losses
 
 
 _FIELDS = ("sample_id", "source", "context", "instruction", "response")

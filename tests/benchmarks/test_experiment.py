@@ -19,13 +19,15 @@ import torch
 import yaml
 
 from gateau_dagster.api import Project
+from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.compare import holm
 from gateau_dagster.evaluation.statistics.experiment import reference_of
+from gateau_dagster.models.forward import response_nll
 from gateau_dagster.models.loading import LoadedModel, load_model
-from gateau_dagster.models.prompt import response_offsets
+from gateau_dagster.models.prompt import build_prompt, response_offsets
 from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
@@ -125,6 +127,31 @@ def test_a_context_that_is_read_once_gives_the_losses_of_each_of_its_questions(m
     records = [json.loads(line) for line in prepared.with_name("questions.jsonl").read_text().splitlines()]
     assert len(records) > 12 and sum("follows" in each for each in records) == len(records) - 4
     check_losses(found, prepared, loaded, config.scoring.max_length)
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3_text", "mamba", "mamba2"])
+def test_a_shared_beginning_changes_no_loss(monkeypatch: pytest.MonkeyPatch, kind: str, template: Template) -> None:
+    """Against a pass for each prompt. The context is longer than the window of sliding layers; Mamba has no cache."""
+    monkeypatch.syspath_prepend(experiment.EXAMPLE)
+    own_answers = importlib.import_module("own_answers")
+    heads = {"num_heads": 8, "n_groups": 1, "state_size": 4, "chunk_size": 16}  # 8 heads of 16: twice hidden_size
+    loaded = tiny_models.loaded_model(kind, **(heads if kind == "mamba2" else {}))
+    texts = [(tiny_models.text(seed, 9), tiny_models.text(seed + 10, words)) for seed, words in ((1, 3), (2, 40))]
+    prompts = [
+        build_prompt(
+            loaded.tokenizer,
+            Sample(
+                sample_id="", source="", context=tiny_models.text(0, 200), instruction=instruction, response=response
+            ),
+            max_length=2048,
+            template=template,
+        )
+        for instruction, response in texts
+    ]
+    assert len(prompts[0].context) > 150
+    for prompt, losses in zip(prompts, own_answers.shared_nll(loaded, prompts), strict=True):
+        torch.testing.assert_close(losses, response_nll(loaded, [prompt]), atol=1e-5, rtol=1e-5)
 
 
 def slow_losses(record: dict[str, Any], loaded: LoadedModel, most: int) -> list[float | None]:
