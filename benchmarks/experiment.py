@@ -31,7 +31,7 @@ from real_text_passages import Passages, read_questions
 from gateau_dagster.api import Project
 from gateau_dagster.config.variants import BASE
 from gateau_dagster.estimate.questions import detectable
-from gateau_dagster.evaluation.statistics.compare import Matrix, VarianceSource, holm, paired
+from gateau_dagster.evaluation.statistics.compare import TAIL, Matrix, VarianceSource, half_width, holm, paired
 from gateau_dagster.evaluation.statistics.experiment import lines_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.local import write_if_other
@@ -74,7 +74,8 @@ def read_plan(file: Path) -> tuple[Json, dict[str, Size]]:
 def power(plan: Json, size: Size) -> list[Json]:
     """Return the smallest difference of two arms on far text that is seen in four of five experiments.
 
-    The assumed spread of the seeds is that of two models whose seeds have nothing in common, so pairs may show less.
+    `half_width` is that of the 95 % interval, in nats. The assumed spread of the seeds is that of two models whose
+    seeds have nothing in common, so pairs may show less.
     """
     found = []
     for name, assumed in plan["assumed"].items():
@@ -83,7 +84,10 @@ def power(plan: Json, size: Size) -> list[Json]:
         )
         questions = (size.questions or size.heldout)["far"]
         difference = detectable(questions, assumed["questions"], seeds)
+        of_questions = np.array([assumed["questions"] ** 2 / questions])
+        width = half_width([VarianceSource(variance=of_questions, freedom=np.array([np.inf])), seeds], TAIL)
         found.append({"spread": name, "questions": questions, "seeds": size.seeds, "difference": difference})
+        found[-1]["half_width"] = float(width[0])
     return found
 
 
@@ -279,11 +283,15 @@ def compared(values: Values, plan: Json, pool: Mapping[str, int], arms: Sequence
     """Return the differences of each arm to the reference; `plan`: plan.yaml.
 
     Per arm: `primary`, `use` and `pool` (differences of the loss on all response tokens with these weights), `guard`
-    (the difference over the use less the margin: its upper end decides), `by_need`, `by_kind` and `gap`.
+    (the difference over the use less the margin: its upper end decides), `by_need`, `by_kind`, `gap`,
+    `gap_difference` (of the gap, far less near) and `spread` (of the primary difference).
     """
     reference, margin = plan["reference"], plan["guard"]["margin"]
     use, of_pool = shares_of(pool, plan["guard"]["use"]), shares_of(pool)
-    losses, answers = ({arm: values.matrix(arm, form) for arm in {BASE, reference, *arms}} for form in ("", ANSWER))
+    losses, answers, alone = (
+        {arm: values.matrix(arm, form) for arm in {BASE, reference, *arms}} for form in ("", ANSWER, EVIDENCE)
+    )
+    is_far = np.array(values.columns[ANSWER]["need"]) == "far"
     gained, kinds = losses[BASE] - losses[reference], {*values.columns[""]["kind"]}
     found: dict[str, Json] = {}
     for arm in [BASE, *arms]:
@@ -299,7 +307,9 @@ def compared(values: Values, plan: Json, pool: Mapping[str, int], arms: Sequence
             "far_answers_by_kind": {
                 kind: values.paired(answer, ANSWER, kind=kind) for kind in FAR_KINDS if kind in kinds
             },
-            "gap": gap(values, answers[arm], values.matrix(arm, EVIDENCE)),
+            "gap": gap(values, answers[arm], alone[arm]),
+            "gap_difference": gap(values, answer, alone[arm] - alone[reference])["far_less_near"],
+            "spread": spread_of(answer[:, is_far]),
         }
     tested = [arm for arm in plan["primary"]["comparisons"] if arm in arms]
     corrected = holm(np.array([found[arm]["primary"]["p"] for arm in tested]))
@@ -308,10 +318,19 @@ def compared(values: Values, plan: Json, pool: Mapping[str, int], arms: Sequence
     return found
 
 
+def spread_of(differences: Matrix) -> Json:
+    """Return the mean of differences [seeds, samples] of each seed, and the standard deviation over samples.
+
+    The deviation is that of a sample's mean over the seeds, in nats.
+    """
+    by_seed = [float(mean) for mean in differences.mean(axis=1)]
+    return {"by_seed": by_seed, "questions": float(differences.mean(axis=0).std(ddof=1))}
+
+
 def gap(values: Values, answers: Matrix, alone: Matrix) -> Json:
     """Return the loss on answers that the rest of the text adds to the evidence alone: far, and far less near.
 
-    answers, alone: an arm's losses [seeds, samples] of the forms ANSWER and EVIDENCE.
+    answers, alone: losses [seeds, samples] of the forms ANSWER and EVIDENCE, or differences of two arms' losses.
     """
     both = np.isin(values.columns[ANSWER]["sample_id"], values.columns[EVIDENCE]["sample_id"])
     shares = {"far": {"far": 1.0}, "far_less_near": {"far": 1.0, "near": -1.0}}

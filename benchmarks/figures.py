@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from common import Spread, estimate_text, say
@@ -905,17 +906,48 @@ def arms_kinds(experiment: Json, pool: str) -> str:
 
 
 def arms_trained(experiment: Json, pool: str) -> str:
-    """Return the table of each arm's training data, as means over its seeds, and of its far gap after training."""
+    """Return the table of each arm's training data, as means over its seeds, and of its far gap after training.
+
+    The last column is the gap's difference to random data.
+    """
     made, rows = experiment["trained_on"][pool], []
     for arm in dict.fromkeys(name.rpartition("-s")[0] for name in made):
         own = [of for name, of in made.items() if name.rpartition("-s")[0] == arm]
         samples, tokens, far = (sum(of[key] for of in own) / len(own) for key in ("samples", "tokens", "far"))
-        shown = experiment["results"][pool].get(arm)  # the single run is not compared
-        gap = "" if shown is None else estimate_text(shown["gap"]["far_less_near"], 3, " to ")
-        rows.append([f"`{arm}`", f"{samples:.0f}", f"{tokens:,.0f}", _whole_percent(far), gap])
-    before = estimate_text(experiment["results"][pool]["base"]["gap"]["far_less_near"], 3, " to ")
-    rows.insert(0, ["`base`", "", "", "", before])
-    return _table(["model", "samples", "tokens", "samples that need far text", "far gap, far less near"], rows)
+        rows.append(
+            [f"`{arm}`", f"{samples:.0f}", f"{tokens:,.0f}", _whole_percent(far), *_gaps(experiment, pool, arm)]
+        )
+    rows.insert(0, ["`base`", "", "", "", *_gaps(experiment, pool, "base")])
+    heads = ["samples", "tokens", "samples that need far text", "far gap, far less near", "gap less that of `random`"]
+    return _table(["model", *heads], rows)
+
+
+def _gaps(experiment: Json, pool: str, arm: str) -> list[str]:
+    """Return an arm's far gap and its difference to random data; empty for the single run, which is not compared."""
+    shown = experiment["results"][pool].get(arm)
+    if shown is None:
+        return ["", ""]
+    return [estimate_text(gap, 3, " to ") for gap in (shown["gap"]["far_less_near"], shown["gap_difference"])]
+
+
+def arms_spread(experiment: Json, pool: str) -> str:
+    """Return the table of the spread that the plan assumes and the spread of each arm's differences on far answers."""
+    rows = []
+    for power in experiment["power"]:
+        assumed = experiment["plan"]["assumed"][power["spread"]]
+        seeds = 2**0.5 * assumed["seeds"]  # of a difference of two models whose seeds have nothing in common
+        numbers = (power["half_width"], assumed["questions"], seeds)
+        rows.append([f"the plan, {power['spread']} spread", *(f"{number:.3f}" for number in numbers), ""])
+    for name, arm in experiment["results"][pool].items():
+        if name in ("base", experiment["plan"]["reference"]):
+            continue
+        _, low, high = arm["primary"]["difference"]
+        by_seed = arm["spread"]["by_seed"]
+        numbers = ((high - low) / 2, arm["spread"]["questions"], stdev(by_seed))
+        rows.append(
+            [f"`{name}`", *(f"{number:.3f}" for number in numbers), ", ".join(f"{each:.3f}" for each in by_seed)]
+        )
+    return _table(["", "interval to each side", "SD of questions", "SD of seeds", "difference by seed"], rows)
 
 
 def gpu_scoring(gpu: Json) -> str:
@@ -1043,6 +1075,7 @@ _OF_ARMS: Mapping[str, Callable[..., str]] = {
     "differences": arms_differences,
     "kinds": arms_kinds,
     "trained": arms_trained,
+    "spread": arms_spread,
 }
 for _run in ("experiment_cpu", "experiment_gpu"):
     if (KEPT / f"{_run}.json").is_file():  # a size that was not run has no tables

@@ -287,6 +287,26 @@ def test_each_arm_is_compared_as_the_plan_says() -> None:
     gaps = [float((each - own).mean()) for each, own in zip(added, alone, strict=True)]
     assert found["mix"]["gap"]["far"][0] == pytest.approx(gaps[0])
     assert found["mix"]["gap"]["far_less_near"][0] == pytest.approx(gaps[0] - gaps[1])
+    whole_text, evidence_only = (
+        [[values.matrix(arm, form)[:, [n for n in range(36) if n % 3 in p]].mean() for p in ((0, 1), (2,))]
+         for arm in ("mix", "random")]
+        for form in (" answer", " evidence")
+    )  # fmt: skip
+    far_less_near = [(a[0] - e[0]) - (a[1] - e[1]) for a, e in zip(whole_text, evidence_only, strict=True)]
+    assert found["mix"]["gap_difference"][0] == pytest.approx(far_less_near[0] - far_less_near[1])
+    apart = {
+        each["sample_id"]: [
+            values.scores[f"mix-s{seed}"][f"{each['sample_id']} answer"]
+            - values.scores[f"random-s{seed}"][f"{each['sample_id']} answer"]
+            for seed in range(3)
+        ]
+        for each in values.records
+        if each["source"] in far
+    }
+    spread = found["mix"]["spread"]
+    assert spread["by_seed"] == pytest.approx([statistics.fmean(of) for of in zip(*apart.values(), strict=True)])
+    assert statistics.fmean(spread["by_seed"]) == pytest.approx(mix["primary"][0])
+    assert spread["questions"] == pytest.approx(statistics.stdev(map(statistics.fmean, apart.values())))
     raw = [found[arm]["primary"]["p"] for arm in ("mix", "other")]
     assert [found[arm]["primary"]["corrected_p"] for arm in ("mix", "other")] == list(holm(np.array(raw)))
     said = experiment.verdicts(found, found, PLAN)
@@ -314,7 +334,9 @@ def test_the_power_is_the_difference_beyond_both_spreads() -> None:
     plan = {"assumed": {"usual": {"questions": 0.6, "seeds": 0.04}, "other": {"questions": 0.3, "seeds": 0.02}}}
     usual, other = experiment.power(plan, replace(SIZE, heldout={"far": 144, "near": 1, "none": 1}))
     of_questions, of_seeds = 0.6**2 / 144, 2 * 0.04**2 / 2
-    expected = math.sqrt(1.960**2 * of_questions + 12.706**2 * of_seeds) + 0.84 * math.sqrt(of_questions + of_seeds)
+    width = math.sqrt(1.960**2 * of_questions + 12.706**2 * of_seeds)
+    expected = width + 0.84 * math.sqrt(of_questions + of_seeds)
+    assert usual.pop("half_width") == pytest.approx(width, rel=1e-4)
     assert usual == {"spread": "usual", "questions": 144, "seeds": 2, "difference": pytest.approx(expected, rel=1e-4)}
     assert other["difference"] == pytest.approx(expected / 2, rel=1e-4), "half of each spread"
     asked = replace(SIZE, seeds=5, questions={"far": 144, "near": 1, "none": 1})
@@ -333,12 +355,25 @@ def test_the_tables_of_the_page_have_every_arm() -> None:
     assert kinds[0] == "| held-out samples | `mix` |" and len(kinds) == 2 + 5
     one = {"samples": 10, "tokens": 5000, "far": 0.5}
     found["trained_on"] = {"main": {"mix-s0": one, "mix-s1": one | {"samples": 12}, "random-s0": one}}
-    gaps = [found["results"]["main"][arm]["gap"]["far_less_near"] for arm in ("base", "mix")]
-    before, after = (f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in gaps)
+    arms = [found["results"]["main"][arm] for arm in ("base", "mix")]
+    gaps = [(arm["gap"]["far_less_near"], arm["gap_difference"]) for arm in arms]
+    before, after = (" | ".join(f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in each) for each in gaps)
     assert figures.arms_trained(found, "main").splitlines()[2:] == [
         f"| `base` |  |  |  | {before} |",
         f"| `mix` | 11 | 5,000 | 50 % | {after} |",
-        "| `random` | 10 | 5,000 | 50 % |  |",
+        "| `random` | 10 | 5,000 | 50 % |  |  |",
+    ]
+    found["plan"] = PLAN | {"assumed": {"usual": {"questions": 0.6, "seeds": 0.04}}}
+    found["power"] = [{"spread": "usual", "half_width": 0.25}]
+    mix = found["results"]["main"]["mix"]
+    numbers = [(high - low) / 2, mix["spread"]["questions"], statistics.stdev(mix["spread"]["by_seed"])]
+    of_mix = [
+        " | ".join(f"{number:.3f}" for number in numbers),
+        ", ".join(f"{x:.3f}" for x in mix["spread"]["by_seed"]),
+    ]
+    assert figures.arms_spread(found, "main").splitlines()[2:] == [
+        "| the plan, usual spread | 0.250 | 0.600 | 0.057 |  |",  # 0.04 times the root of 2
+        f"| `mix` | {of_mix[0]} | {of_mix[1]} |",
     ]
 
 
