@@ -52,15 +52,16 @@ def make_samples(
     """Return `per_kind` samples of each kind, the same for the same arguments. A kind repeats no question if it can.
 
     The first samples of a kind are the same for any number of them. Each is followed by others with its context, up to
-    `follow_ups` of them on its passages, see asked_next. They have its `page`, since one context is one draw.
+    `follow_ups` of them on its passages, see asked_next. They have its `page`, since one context is one draw. No
+    follow-up is about a page that another context is asked about.
 
     Raises ValueError, with the reason, where a kind cannot be made in this room or of these questions.
     """
     passages = Passages(questions, fold)
     if not passages.askable:
         raise ValueError(f"none of the {len(questions)} questions is of the half {fold!r} and can be asked")
-    made: list[Record] = []
-    asked: set[str] = set()  # follow-ups repeat none
+    firsts: list[tuple[Record, Page, Desk]] = []
+    asked: set[str] = set()  # titles of pages
     for name in kinds:
         used: set[str] = set()
         for number in range(per_kind if isinstance(per_kind, int) else per_kind.get(name, 0)):
@@ -69,10 +70,15 @@ def make_samples(
             draft, page = _made(ALL_KINDS[name], desk, used)
             used.add(draft.instruction)
             key, about = f"{name}-{fold}-{seed}-{number:04d}", {"page": draft.page, "fold": fold, "seed": seed}
-            made.append({"sample_id": key, **_record(ALL_KINDS[name], draft, page, desk), **about})
-            for place, (kind, next_draft, own) in enumerate(asked_next(draft, page, desk, follow_ups, asked), start=1):
-                more = _record(kind, next_draft, own, desk)
-                made.append({"sample_id": f"{key}-{place}", **more, **about, "follows": key})
+            firsts.append(({"sample_id": key, **_record(ALL_KINDS[name], draft, page, desk), **about}, page, desk))
+            asked |= {question.title for question in draft.questions}
+    made: list[Record] = []
+    for record, page, desk in firsts:
+        made.append(record)
+        key, about = record["sample_id"], {name: record[name] for name in ("page", "fold", "seed")}
+        for place, (kind, next_draft, own) in enumerate(asked_next(page, desk, follow_ups, asked), start=1):
+            more = _record(kind, next_draft, own, desk)
+            made.append({"sample_id": f"{key}-{place}", **more, **about, "follows": key})
     return made
 
 

@@ -20,6 +20,7 @@ SHORT_TOKENS = 3  # most tokens of a short answer
 DISTRACTORS = 4  # at most, and as many passages as there is room for beyond the window
 SUBJECTS = 6  # of a summary, likewise
 _PASSAGE = 200  # tokens, a long one's
+_DRAWS = 20  # of a follow-up that needs no text, until its page is not asked about
 _EXCERPT = 24  # words
 _SHORT_EXCERPT = 14  # words: eight of these fit into a window that also shows eight questions and answers
 ANSWER_COUNTS = (1, 2, 4, 8)
@@ -454,22 +455,24 @@ def fillers(desk: Desk, draft: Draft) -> list[Question]:
     return list({each.passage: each for each in free}.values())
 
 
-def asked_next(draft: Draft, page: Page, desk: Desk, most: int, asked: set[str]) -> Iterator[tuple[Kind, Draft, Page]]:
-    """Yield other samples with the context of a draft: up to `most` questions of its passages, then one sample of
-    each kind that needs no text.
+def asked_next(page: Page, desk: Desk, most: int, asked: set[str]) -> Iterator[tuple[Kind, Draft, Page]]:
+    """Yield other samples with a context: up to `most` questions of its passages, then one sample of each kind that
+    needs no text.
 
-    The context holds the whole passage, far or near, and the answer nowhere else. Questions in `asked` are left
-    out, and new ones are added to it.
+    The context holds the whole passage, far or near, and the answer nowhere else. No question is about a page whose
+    title is in `asked`, and the titles of the new questions are added to it.
     """
-    titles = {each.title for each in draft.questions}
-    others = [each for each in desk.passages.askable if each.title not in titles and each.shown in page.context]
+    others = [each for each in desk.passages.askable if each.shown in page.context]
     desk.rng.shuffle(others)
-    passages = (_of_passage(each, page, desk) for each in others if each.asked not in asked)
+    passages = (_of_passage(each, page, desk) for each in others if each.title not in asked)
     for kind, more, own in islice(filter(None, passages), most):
-        asked.add(more.instruction)
+        asked.add(more.page)
         yield kind, more, own
     for name in NEEDS["none"] if most else ():
-        if (drawn := KINDS[name].make(desk)) and not has_strays(drawn, own := replace(page, evidence=())):
+        drafts = filter(None, (KINDS[name].make(desk) for _ in range(_DRAWS)))
+        drawn = next((each for each in drafts if not each.questions or each.page not in asked), None)
+        if drawn and not has_strays(drawn, own := replace(page, evidence=())):
+            asked |= {drawn.page} if drawn.questions else set()
             yield KINDS[name], drawn, own
 
 

@@ -115,6 +115,15 @@ def test_a_context_is_asked_for_more(records: list[dict[str, Any]], questions: l
     of_passages = [each for each in followed if each["source"] not in NEEDS["none"]]
     texts = [each["instruction"] for each in of_passages]
     assert {each["source"] for each in of_passages} == {"far_one", "near"} and len({*texts}) == len(texts)
+    titles = {each.text: each.title for each in questions}
+    contexts: dict[str, set[str]] = {}
+    for each in asked:
+        for text in each["questions"][: 1 if each["source"] == "noise" else None]:  # the second one is not asked
+            contexts.setdefault(titles[text], set()).add(each.get("follows", each["sample_id"]))
+    of_firsts = {titles[text] for each in records for text in each["questions"]}
+    follow_up_titles = {titles[text] for each in followed for text in each["questions"][:1]}
+    assert not follow_up_titles & of_firsts and len(follow_up_titles) > 20
+    assert {title for title, of in contexts.items() if len(of) > 1} <= of_firsts
     for key, count in Counter(each["follows"] for each in of_passages).items():
         assert count <= 3, key
     assert {each["source"] for each in followed} >= {*NEEDS["none"]}
