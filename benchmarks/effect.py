@@ -24,9 +24,11 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache, cached_property
 from itertools import cycle, islice
+from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,6 @@ from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies, token
 from gateau_dagster.selection.forecast import Forecast, forecast, mismatch
 from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.selection.trim import trim_figures, trims
-from gateau_dagster.storage.local import fill_with, replace_local
 from gateau_dagster.training.encode import Encoded, encode_long
 
 FAR_SHARES = (0.02, 0.05, 0.1, 0.2, 0.45)
@@ -413,16 +414,21 @@ def _key(data: Sequence[Encoded], case: Case, options: Namespace) -> str:
 
 
 def kept_runs(file: Path) -> dict[str, Any]:
-    """Return the trained models of the file by key; what a killed run left of its last line does not count."""
-    complete = file.read_text().rpartition("\n")[0].splitlines() if file.is_file() else []
-    return {entry["key"]: entry for entry in map(json.loads, complete)}
+    """Return the trained models of the file by key, without the incomplete lines that killed runs left."""
+    entries = {}
+    for line in file.read_text().splitlines() if file.is_file() else []:
+        with suppress(json.JSONDecodeError):
+            entry = json.loads(line)
+            entries[entry["key"]] = entry
+    return entries
 
 
 def add_run(file: Path, entry: Mapping[str, Any]) -> None:
-    """Add a trained model as a line of the file, in the place of an incomplete last line."""
-    kept = [*kept_runs(file).values(), entry]
-    text = "".join(f"{json.dumps(each)}\n" for each in kept).encode()
-    replace_local(file, lambda part: fill_with(part, text))
+    """Append a trained model as a line of the file, which several processes may do at once."""
+    with file.open("ab+") as lines:
+        lines.seek(max(0, lines.seek(0, SEEK_END) - 1))
+        begin = "" if lines.read(1) in (b"", b"\n") else "\n"  # a killed run's last line stays apart
+        lines.write(f"{begin}{json.dumps(entry)}\n".encode())
 
 
 def all_runs(options: Namespace, arms: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -233,11 +234,24 @@ def test_a_finished_run_is_not_run_again_unless_what_decides_it_changed(
     assert [each["samples"] for each in found["runs"][:2]] == [0, 8]
     runs.write_text("\n".join([*lines[:2], lines[2][:50]]))  # killed while it wrote
     assert effect.main([*given, *arms]) == 0
-    assert len(effect.kept_runs(runs)) == len(runs.read_text().splitlines()) == 3
+    assert len(effect.kept_runs(runs)) == 3 and runs.read_text().splitlines()[:3] == [*lines[:2], lines[2][:50]]
     assert effect.main([*given, *arms, "--rate", "1e-3", "--finished"]) == 0
     again = effect.main([*given, "--arms", "untrained", "random", "--rate", "1e-3"])
     assert again == 0 and runs.read_text().count('"recall"') == 5
     assert "pair 3, random at 20%" in capsys.readouterr().err
+
+
+def test_an_incomplete_line_hides_no_other_model_and_none_is_lost(tmp_path: Path) -> None:
+    runs = tmp_path / "runs.jsonl"
+    effect.add_run(runs, {"key": "first", "seed": 1})
+    for number in range(2):  # killed twice while it wrote
+        with runs.open("a") as file:
+            file.write('{"key": "broken", "se')
+        effect.add_run(runs, {"key": f"next-{number}", "seed": 1})
+    assert [*effect.kept_runs(runs)] == ["first", "next-0", "next-1"] and len(runs.read_text().splitlines()) == 5
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: effect.add_run(runs, {"key": f"at-once-{number}"}), range(64)))
+    assert len(effect.kept_runs(runs)) == 3 + 64
 
 
 def test_the_test_of_dependencies_is_counted_by_label(folder: Path) -> None:
