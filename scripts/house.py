@@ -144,7 +144,7 @@ FEATURES = {
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
     "answering and judging": (
         *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),
-        *("assets.benchmarks", "estimate.judging", "estimate.answering", "resources.judge"),
+        *("assets.benchmarks", "estimate.judging", "resources.judge"),
     ),
     "benchmarks": ("evaluation",),
     "training planner": ("training.memory_plan", "training.memory_levers", "estimate.training_memory"),
