@@ -189,6 +189,11 @@ def _as_the_tutorial_says(printed: str, page: str, chosen: pl.DataFrame, samples
     """Its figures are those of this run, but for what another processor changes in the pair's training."""
     said = (ROOT / "docs/tutorials/demo.md").read_text(encoding="utf-8")
     assert f"makes {samples} samples" in said
+    _, begun, rest = said.partition("```text\nasset ")
+    plan = (begun.removeprefix("```text\n") + rest.partition("```")[0]).splitlines()
+    lines = [line.split() for line in printed.splitlines()]
+    start = lines.index(plan[0].split())
+    assert lines[start : start + len(plan)] == [row.split() for row in plan] and len(plan) > 5
     presets = r"paper ([\d.]+\d), official ([\d.]+\d), robust ([\d.]+\d)"
     assert _numbers(presets, said) == pytest.approx(_numbers(presets, " ".join(printed.split())), abs=0.05)
     found = r"base finds ([\d.]+)\s%, checkpoint finds ([\d.]+)\s%"
