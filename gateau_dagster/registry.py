@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import importlib.util
 import pkgutil
 import re
 import sys
@@ -24,6 +25,7 @@ from gateau_dagster.errors import GateauError
 T = TypeVar("T")
 _OWN = {"gateau_dagster"}
 """The packages of the project, whose code has versions that are raised by hand."""
+_FEATURES = "gateau_dagster.features"
 _digests: dict[str, str] = {}
 """The digests of the files of plug-ins, by the names of their modules."""
 _loading = threading.Lock()
@@ -72,6 +74,23 @@ def registered(package: ModuleType, kind: type[T]) -> Iterator[T]:
         if isinstance(getattr(module, name, None), kind):
             yield getattr(module, name)
         yield from getattr(module, f"{name}S", ())
+
+
+def feature_modules(name: str) -> Iterator[ModuleType]:
+    """Yield the module of this name of every feature that has one, in the alphabetical order of features."""
+    package = importlib.import_module(_FEATURES)
+    for feature in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
+        place = f"{_FEATURES}.{feature}.{name}"
+        if importlib.util.find_spec(place) is not None:
+            yield importlib.import_module(place)
+
+
+def feature_parts(module: str, name: str, kind: type[T]) -> Iterator[T]:
+    """Yield every `kind` that a feature holds as `name` in its `module`."""
+    for found in feature_modules(module):
+        part = getattr(found, name, None)
+        if isinstance(part, kind):
+            yield part
 
 
 def classes_of(module: ModuleType, kind: type[T]) -> Iterator[type[T]]:

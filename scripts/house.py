@@ -137,10 +137,8 @@ FEATURES = {
         "estimate.synthesis",
         "assets.synthesis",
     ),
-    "traces and publishing": (
-        *("data.sessions", "data.session_tree", "data.traces", "assets.published", "report.data_card"),
-        "storage.hub",
-    ),
+    "publish": ("features.publish",),
+    "traces": ("data.sessions", "data.session_tree", "data.traces"),
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
     "answering and judging": (
         *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),

@@ -34,7 +34,7 @@ LAYERS = (
     *("readable", "errors", "registry", "progress", "tables", "plotting"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
     *("training", "evaluation", "synthesis", "demo", "execution", "pipeline", "report", "explore", "estimate"),
-    *("resources", "assets", "component", "definitions", "cli", "api", "gateau_dagster"),
+    *("resources", "assets", "component", "definitions", "cli", "features", "api", "gateau_dagster"),
 )
 MODULES = modules(ROOT, [CORE])
 FILES = [*MODULES.values()]

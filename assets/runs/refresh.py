@@ -147,7 +147,7 @@ class _Refresh:
         # This comes first, so that Dagster sees inputs as older than what the runs below make of them.
         recorded = record_what_the_store_holds(self._instance, State(config=config))
         for _ in range(_MOST_ROUNDS):
-            state = State(config=config, asks_hub=not run_ids and asks_hub(self._until))
+            state = State(config=config, asks_hub=not run_ids and asks_hub(config, self._until))
             current = plan if plan is not None else state.plan_until(self._until)
             plan = None
             if not current:

@@ -29,6 +29,7 @@ from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.readable import plural
+from gateau_dagster.registry import feature_modules
 
 _ROOT = Path(__file__).resolve().parents[2]  # the checkout: gateau_dagster/assets is a link to assets
 
@@ -64,13 +65,11 @@ Functions: TypeAlias = Mapping[str, Callable[..., None]]
 
 
 def asset_functions() -> Functions:
-    """Return all marked functions by name, from the modules directly in `assets`."""
-    found: dict[str, Callable[..., Any]] = {}
-    for module in pkgutil.iter_modules(assets.__path__):
-        if not module.ispkg:
-            loaded = importlib.import_module(f"{assets.__name__}.{module.name}")
-            found |= {name: each for name, each in vars(loaded).items() if getattr(each, MARK, False)}
-    return found
+    """Return all marked functions by name, from the modules directly in `assets` and from those of features."""
+    names = [each.name for each in pkgutil.iter_modules(assets.__path__) if not each.ispkg]
+    own = (importlib.import_module(f"{assets.__name__}.{name}") for name in names)
+    modules = [*own, *feature_modules("assets")]
+    return {name: each for module in modules for name, each in vars(module).items() if getattr(each, MARK, False)}
 
 
 def asset_definitions(config: Config) -> list[dg.AssetsDefinition]:

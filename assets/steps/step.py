@@ -36,9 +36,8 @@ from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT
-from gateau_dagster.pipeline.declarations import PUBLISHED
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.state import State, asks_hub
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.lease import store_lease
@@ -167,8 +166,9 @@ class Step:
     ) -> None:
         self.context, self.log, self.progress = context, context.log, progress
         self.assets = selected_assets(context, configuration.key_prefix)
-        publishes = any(asset.startswith(f"{PUBLISHED}/") for asset in self.assets)
-        self.state = State(config=configuration.config, progress=progress, asks_hub=publishes)
+        config = configuration.config
+        publishes = any(asks_hub(config, asset) for asset in self.assets)
+        self.state = State(config=config, progress=progress, asks_hub=publishes)
         self._kept: Stamp | None = None
         self._at: Output | None = None
         self._recorded: Counter[str] = Counter()

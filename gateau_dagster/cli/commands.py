@@ -4,9 +4,11 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import textwrap
 import traceback
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +28,7 @@ from gateau_dagster.errors import (
 )
 from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.readable import escaped_controls, indented_lines, nearest_name
+from gateau_dagster.registry import feature_parts
 
 _CONFIG_HELP = (
     "YAML file, or demo for the embedded demo. Default: the file that GATEAU_CONFIG names, else ./gateau.yaml."
@@ -48,7 +51,6 @@ def cli() -> None:
     gateau demo       the same on built-in data, in the folder gateau_demo
     gateau show       one sample: why it ranks where it does
     gateau export     the chosen samples as a file that a trainer reads
-    gateau publish    the chosen samples as a data set on the Hugging Face hub
     gateau status     how each asset stands, and what is at work
     gateau open       the report, or the Dagster UI, in the browser
     gateau dev        the Dagster UI on this configuration
@@ -61,7 +63,7 @@ def cli() -> None:
 _current_option = click.option(
     "--require-current", is_flag=True, help="Fail if what is shown or written is out of date, instead of saying so."
 )
-_config_option = click.option("--config", "config_file", type=click.Path(), envvar="GATEAU_CONFIG", help=_CONFIG_HELP)
+config_option = click.option("--config", "config_file", type=click.Path(), envvar="GATEAU_CONFIG", help=_CONFIG_HELP)
 
 
 @cli.command()
@@ -103,7 +105,7 @@ def schema() -> None:
 
 
 @cli.command()
-@_config_option
+@config_option
 @click.argument("kind", metavar="FORMAT")
 @click.option("--out", "file", type=click.Path(dir_okay=False), help="Default: selected.jsonl.")
 @click.option(
@@ -138,27 +140,11 @@ def export(config_file: str | None, kind: str, file: str | None, max_tokens: int
         out = output_path("selected.jsonl" if file is None else file)
     except GateauError as error:
         raise error.reworded(f"--out: {error}") from error
-    export_selection(_load(config_file), kind, out, max_tokens=max_tokens, require_current=require_current)
+    export_selection(loaded(config_file), kind, out, max_tokens=max_tokens, require_current=require_current)
 
 
 @cli.command()
-@click.argument("name", default="main")
-@_config_option
-def publish(name: str, config_file: str | None) -> None:
-    """Update a data set on the Hugging Face hub that the section `publish` names.
-
-    NAME is a variant in `publish.variants`; without it, the single run's selection is published.
-
-    It holds the chosen samples, their scores and a data card. The command first runs what these need. The token comes
-    from HF_TOKEN. One commit makes a new revision visible. Files that the hub already holds are not uploaded again.
-    """
-    from gateau_dagster.cli.run import publish_selection
-
-    publish_selection(_load(config_file), os.environ[ENVIRONMENT_VARIABLE], name)
-
-
-@cli.command()
-@_config_option
+@config_option
 @click.option("--until", metavar="ASSET", help=_UNTIL_HELP)
 def run(config_file: str | None, until: str | None) -> None:
     """Run, through Dagster, exactly what is missing or changed.
@@ -168,7 +154,7 @@ def run(config_file: str | None, until: str | None) -> None:
     """
     from gateau_dagster.cli.run import run_pipeline
 
-    config = _load(config_file)
+    config = loaded(config_file)
     run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], until)
 
 
@@ -182,12 +168,12 @@ def demo(until: str | None) -> None:
     """
     from gateau_dagster.cli.run import run_pipeline
 
-    config = _load(DEMO)
+    config = loaded(DEMO)
     run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], until)
 
 
 @cli.command()
-@_config_option
+@config_option
 @click.option("--until", metavar="ASSET", help="Plan only what this asset needs.")
 @click.option(
     "--workers",
@@ -205,11 +191,11 @@ def plan(config_file: str | None, until: str | None, workers: int | None, as_jso
     """
     from gateau_dagster.cli.plan import print_plan
 
-    print_plan(_load(config_file), until, as_json=as_json, workers=workers)
+    print_plan(loaded(config_file), until, as_json=as_json, workers=workers)
 
 
 @cli.command()
-@_config_option
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object, for programs.")
 def forecast(config_file: str | None, as_json: bool) -> None:
     """Print whether training on the choice is likely to beat as many random samples; train nothing.
@@ -221,11 +207,11 @@ def forecast(config_file: str | None, as_json: bool) -> None:
     """
     from gateau_dagster.cli.forecast import print_forecast
 
-    print_forecast(_load(config_file), as_json=as_json)
+    print_forecast(loaded(config_file), as_json=as_json)
 
 
 @cli.command()
-@_config_option
+@config_option
 @click.option(
     "--synthesis",
     is_flag=True,
@@ -236,13 +222,13 @@ def validate(config_file: str | None, synthesis: bool) -> None:
     from gateau_dagster.cli.validate import print_synthesis, print_validation
 
     if synthesis:
-        print_synthesis(_load(config_file))
+        print_synthesis(loaded(config_file))
     else:
-        print_validation(_load(config_file))
+        print_validation(loaded(config_file))
 
 
 @cli.command()
-@_config_option
+@config_option
 @click.argument("sample", required=False)
 @click.option("--method", metavar="NAME", help="Show rank and figures of this method; default: selection.method.")
 @click.option("--top", metavar="N", type=click.IntRange(min=1), help="List the N best samples instead of one.")
@@ -254,36 +240,36 @@ def show(
     from gateau_dagster.cli.show import print_sample, print_top
 
     if top is not None and sample is None:
-        print_top(_load(config_file), top, method, require_current=require_current)
+        print_top(loaded(config_file), top, method, require_current=require_current)
     elif sample is not None and top is None:
-        print_sample(_load(config_file), sample, method, require_current=require_current)
+        print_sample(loaded(config_file), sample, method, require_current=require_current)
     else:
         raise click.UsageError("Give either SAMPLE or --top N: gateau show s00003, or gateau show --top 10.")
 
 
 @cli.command()
-@_config_option
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object, for programs.")
 def status(config_file: str | None, as_json: bool) -> None:
     """Print how each asset stands (current, stale, missing, failed), its rows, rejects, size and last run."""
     from gateau_dagster.cli.status import print_status
 
-    print_status(_load(config_file), as_json=as_json)
+    print_status(loaded(config_file), as_json=as_json)
 
 
 @cli.command("open")
-@_config_option
+@config_option
 @click.option("--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="Port of the Dagster UI.")
 @click.argument("what", default="report", metavar="[report|explore|ui]")
 def open_page(config_file: str | None, port: int, what: str) -> None:
     """Open the report, the viewer of all samples (explore), or the Dagster UI that runs here, in the browser."""
     from gateau_dagster.cli.dev import open_in_browser
 
-    open_in_browser(_load(config_file), what, port)
+    open_in_browser(loaded(config_file), what, port)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
-@_config_option
+@config_option
 @click.option("--port", type=click.IntRange(1, 65_535), help="Default: 3000, or a free one if that is taken.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: from everywhere.")
 @click.argument("dagster_options", nargs=-1, type=click.UNPROCESSED)
@@ -295,11 +281,11 @@ def dev(config_file: str | None, port: int | None, host: str, dagster_options: t
     """
     from gateau_dagster.cli.dev import start_ui
 
-    start_ui(_load(config_file), host, port, list(dagster_options))
+    start_ui(loaded(config_file), host, port, list(dagster_options))
 
 
 @cli.command()
-@_config_option
+@config_option
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as one JSON object, and do not ask.")
 def clean(config_file: str | None, yes: bool, as_json: bool) -> None:
@@ -311,7 +297,7 @@ def clean(config_file: str | None, yes: bool, as_json: bool) -> None:
     """
     from gateau_dagster.cli.status import clean_up
 
-    clean_up(_load(config_file), yes=yes, as_json=as_json)
+    clean_up(loaded(config_file), yes=yes, as_json=as_json)
 
 
 @cache
@@ -337,7 +323,7 @@ def explain(code: str | None) -> None:
         click.echo(textwrap.fill(part, subsequent_indent=" " * 7))
 
 
-def _load(config_file: str | None) -> Config:
+def loaded(config_file: str | None) -> Config:
     """Return the configuration, and name it in the environment.
 
     Raises:
@@ -359,6 +345,25 @@ def _load(config_file: str | None) -> Config:
     # For messages, and for every process that this one starts.
     os.environ[ENVIRONMENT_VARIABLE] = configuration_name(config_file)
     return config
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureCommand:
+    """A command that a feature adds, one of COMMANDS in its module `commands`.
+
+    after: the command that stands before it in the overview. summary: its line there.
+    """
+
+    command: click.Command
+    after: str
+    summary: str
+
+
+def _add(added: FeatureCommand) -> None:
+    """Add a command, with its line in the overview that `gateau --help` begins with."""
+    cli.add_command(added.command)
+    line = f"gateau {added.command.name:<10} {added.summary}"
+    cli.help = re.sub(rf"^( *)gateau {added.after} .*\n", rf"\g<0>\1{line}\n", cli.help or "", flags=re.MULTILINE)
 
 
 def command_line() -> None:
@@ -425,3 +430,8 @@ def _refuse(error: GateauError) -> NoReturn:
 def _fail(message: str, status: int) -> NoReturn:
     click.secho(escaped_controls(message, lines=True), fg="red", err=True)
     sys.exit(status)
+
+
+for _added in feature_parts("commands", "COMMANDS", tuple):
+    for _each in _added:
+        _add(_each)

@@ -40,6 +40,7 @@ from gateau_dagster.data.trainer_records import (
 )
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.outputs import check_output
 from gateau_dagster.pipeline.project import configuration_name
 from gateau_dagster.pipeline.selection_reads import CHOSEN
@@ -125,7 +126,7 @@ def _rows(selected: pq.ParquetFile) -> Iterator[dict[str, Any]]:
 
 def _unaccepted_secrets(config: Config, selected: pq.ParquetFile) -> list[Finding]:
     """Return the secrets in the texts of the chosen samples that `gateau publish` would refuse."""
-    accepted = {*config.publish.accepted_findings} if config.publish else set()
+    accepted = frozenset().union(*(feature.no_secrets(config) for feature in features()))
     with console().status("Looking for secrets"):
         return [each for each in secrets_of_rows(_rows(selected), CHOSEN) if each.secret_hash not in accepted]
 

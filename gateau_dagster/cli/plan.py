@@ -327,7 +327,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan is printed,
             files of a benchmark cannot be read, or a training run does not fit into its GPUs.
     """
-    out, state = console(), State(config=config, asks_hub=asks_hub(until))
+    out, state = console(), State(config=config, asks_hub=asks_hub(config, until))
     if as_json:
         out.print_json(json.dumps(plan_record(state, state.plan_until(until), workers)), ensure_ascii=True)
         return

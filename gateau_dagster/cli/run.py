@@ -16,19 +16,18 @@ from gateau_dagster.cli.display import (
 )
 from gateau_dagster.cli.plan import show_plan, show_unknown
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.errors import gateau_command
 from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
-from gateau_dagster.pipeline.declarations import EXPLORER_FILE, PUBLISHED, REPORT_FILE
+from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State, asks_hub
 from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.storage import fence
-from gateau_dagster.storage.hub import hub_token
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
@@ -39,20 +38,6 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
     """
     with ends_in_order(save_all_rows):
         _run(config, config_file, until)
-
-
-def publish_selection(config: Config, config_file: str, name: str) -> None:
-    """Run what a data set on the hub needs, and upload it. `name`: of the variant, or `main`.
-
-    Raises:
-        GateauError: no data set is configured, or a step failed.
-    """
-    if config.publish is None:
-        raise GateauError(
-            "publish.not_configured",
-            "no data set is configured: add `publish: {repository: owner/name, license: …}` to the configuration.",
-        )
-    run_pipeline(config, config_file, f"{PUBLISHED}/{name}")
 
 
 def _run(config: Config, config_file: str, until: str | None) -> None:
@@ -68,10 +53,10 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         )
         show_earlier_demo(out, config)
         with out.status("Comparing the store with the configuration"):
-            state = State(config=config, asks_hub=asks_hub(until))
+            state = State(config=config, asks_hub=asks_hub(config, until))
             plan = state.plan_until(until)
-        if any(work.asset.startswith(f"{PUBLISHED}/") for work in plan.work):
-            hub_token()  # before hours of scoring
+        for needs in {state.asset(work.asset).needs for work in plan.work} - {None}:
+            needs()  # before hours of scoring
         if plan:
             show_plan(out, state, plan)
         else:
@@ -105,7 +90,7 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
             f"export {'prompt' if state.config.trained_turns == 'last' else 'messages'} --out selected.parquet"
         )
         out.print(f"Chosen samples: {as_line(state.store.address(CHOSEN))}; for a trainer: {as_line(export)}")
-    for asset in sorted(each for each in asked if each.startswith(f"{PUBLISHED}/")):
+    for asset in sorted(each for each in asked if state.asset(each).elsewhere is not None):
         out.print(f"Data set: [bold]{as_line(state.read(asset, ['url'])['url'][0])}[/bold]")
     if "report" in asked:
         out.print(f"Report: [bold]{as_line(state.store.files.address(REPORT_FILE))}[/bold]")

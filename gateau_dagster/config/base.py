@@ -1,11 +1,12 @@
 """Define the base of all sections: frozen, closed to unknown keys, and strict about types."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from gateau_dagster.errors import GateauError
@@ -31,6 +32,29 @@ class Section(BaseModel):
 S = TypeVar("S", bound=Section)
 Verify = Literal["signature", "content"]
 """The test that a local file is unchanged: its size and modification time, or all its bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSection(Generic[S]):
+    """A section that a feature adds to the configuration, as SECTION in its module `config`.
+
+    is_shown: whether the report prints it, so that a change makes the report again.
+    """
+
+    key: str
+    kind: type[S]
+    description: str
+    is_shown: bool = True
+
+    @property
+    def field(self) -> Any:
+        """Return the field of the whole configuration: null, and left out of dumps, where the file has no section."""
+        without = Field(default=None, exclude_if=lambda value: value is None, description=self.description)
+        return (self.kind | None, without)
+
+    def of(self, config: BaseModel) -> S | None:
+        """Return the section of a configuration; None if the file has none."""
+        return getattr(config, self.key)
 
 
 class SectionError(GateauError):

@@ -6,18 +6,17 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, create_model, model_validator
 
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import FeatureSection, Section
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.execution import ExecutionConfig, check_devices
 from gateau_dagster.config.inputs import (
     DEMO_SCHEME,
     DemoConfig,
     LongSftConfig,
-    PublishConfig,
     ShortChatConfig,
     StorageConfig,
     demo_path,
@@ -29,7 +28,7 @@ from gateau_dagster.config.synthesis import SYNTHETIC_FILES, SYNTHETIC_SCHEME, S
 from gateau_dagster.config.training import WEIGHING, TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
-from gateau_dagster.registry import PluginFile, same_names
+from gateau_dagster.registry import PluginFile, feature_parts, same_names
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
@@ -41,7 +40,7 @@ class Prefixes(NamedTuple):
     groups: str = ""
 
 
-class Config(Section):
+class KernelConfig(Section):
     """A validated configuration. `folder`: the file's folder, the base of relative paths."""
 
     storage: StorageConfig = StorageConfig()
@@ -61,11 +60,6 @@ class Config(Section):
     training: TrainingConfig = TrainingConfig()
     variants: VariantsConfig | None = Field(default=None, description="Models to compare in one experiment.")
     evaluation: EvaluationConfig = EvaluationConfig()
-    publish: PublishConfig | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="The data set on the Hugging Face hub that `gateau run` keeps up to date; null: no upload.",
-    )
     execution: ExecutionConfig = ExecutionConfig()
     demo: DemoConfig | None = Field(
         default=None, description="Settings of the data and models behind paths that begin with demo:."
@@ -79,7 +73,7 @@ class Config(Section):
         """Return the beginnings of the names in Dagster, which the code location decides, not the file."""
         return self._prefixes
 
-    def prefixed(self, prefixes: Prefixes) -> "Config":
+    def prefixed(self, prefixes: Prefixes) -> Self:
         """Return this configuration with other beginnings of the names in Dagster."""
         found = self.model_copy()
         found._prefixes = prefixes
@@ -151,7 +145,7 @@ class Config(Section):
         return data
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Config":
+    def _consistent(self) -> Self:
         for name in self.models:
             if not _MODEL_NAME.match(name):
                 raise GateauError(
@@ -295,6 +289,20 @@ class Config(Section):
                 yield name, path
         for name, model in self.models.items():
             yield f"models.{name}.path", model.path
+
+
+FEATURE_SECTIONS: tuple[FeatureSection[Any], ...] = tuple(feature_parts("config", "SECTION", FeatureSection))
+if TYPE_CHECKING:
+    Config = KernelConfig
+else:
+    # Type checkers know the kernel's sections only: a feature reads its own by FeatureSection.of.
+    Config = create_model(
+        "Config",
+        __base__=KernelConfig,
+        __module__=__name__,
+        __doc__=KernelConfig.__doc__,
+        **{each.key: each.field for each in FEATURE_SECTIONS},
+    )
 
 
 def _listed(paths: str | list[str]) -> list[str]:

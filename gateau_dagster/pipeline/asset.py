@@ -114,7 +114,9 @@ class Asset:
     means: digest of the settings that change no row but decide which rows can be computed (what fits into memory, which
         server replies). Missing rows are tried again when it changes.
     variant: the only partition that it reads of assets with one per variant; empty if it reads all.
-    by_revision: whether its content is a revision elsewhere, which Dagster shows as its data version.
+    elsewhere: returns how the present revision of an output outside the store differs from its stamp, whose content is
+        the revision that Dagster shows as data version. An empty text: it does not. None: the output is in the store.
+    needs: raises GateauError if this machine lacks what making it needs, such as a token; None if it needs nothing.
     """
 
     key: str
@@ -144,7 +146,8 @@ class Asset:
     means: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
     variant: str = ""
-    by_revision: bool = False
+    elsewhere: Callable[[Stamp], str] | None = None
+    needs: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         assert all(part.reads.items() <= self.reads.items() for part in self.parts.values()), self.key
@@ -222,7 +225,7 @@ class Asset:
 
     def data_version(self, stamp: Stamp) -> str:
         """Return the version that Dagster shows for an output with this stamp."""
-        return stamp.content if self.by_revision else stamp.fingerprint
+        return stamp.content if self.elsewhere is not None else stamp.fingerprint
 
     def is_current(self, stamp: Stamp | None, wanted: str) -> bool:
         """Return whether an output with this stamp is up to date, or as complete as the current `means` allow."""

@@ -6,16 +6,16 @@ asset, declare it here and write the function in `assets/` that its `maker` name
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
+from gateau_dagster.config.schema import FEATURE_SECTIONS
 from gateau_dagster.data.document_split import CODE_VERSION as SPLIT_CODE_VERSION
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
-from gateau_dagster.evaluation.contamination import FAMILY as CONTAMINATION
 from gateau_dagster.evaluation.registry import (
     asset_of,
     compared_benchmarks,
@@ -36,7 +36,6 @@ from gateau_dagster.pipeline.asset import (
     Observed,
 )
 from gateau_dagster.pipeline.evaluation_assets import (
-    asking_benchmarks,
     characteristics,
     contamination,
     experiment_assets,
@@ -48,9 +47,7 @@ from gateau_dagster.pipeline.evaluation_assets import (
 from gateau_dagster.pipeline.inputs import CHAT, LONG, method_key
 from gateau_dagster.pipeline.recipes import (
     OPERATIONAL_TRAINING,
-    Recipe,
     checkpoint,
-    recipe_of,
     selected_subset,
     training_mix,
 )
@@ -64,7 +61,6 @@ from gateau_dagster.pipeline.selection_reads import (
     comparison_reads,
     has_comparison,
     has_evidence,
-    ranking_asset,
 )
 from gateau_dagster.pipeline.synthesis_assets import synthesis_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
@@ -74,13 +70,9 @@ from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERS
 from gateau_dagster.selection.evidence import SUMS_CODE_VERSION
 from gateau_dagster.storage.stamp import fingerprint
 
-PUBLISHED = "published"
-UPLOADED = "publish"  # the work folder's copy of what is uploaded
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
 REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "16", "3"
-# Raise it when the same tables give other files on the hub.
-PUBLISHED_CODE_VERSION = "3"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -320,57 +312,6 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
     )
 
 
-def published_tables(recipe: Recipe) -> dict[str, str]:
-    """Return the tables of a recipe's data set on the hub by the names of its configurations."""
-    # A method's table holds no scores of other draws.
-    scores = {} if recipe.draws_lots else {"scores": ranking_asset(recipe.config)}
-    evidence = {"evidence": EVIDENCE} if has_evidence(recipe.project) else {}
-    return {"selected": recipe.subset, **scores, **evidence}
-
-
-def published(config: Config) -> Iterator[Asset]:
-    """Declare the data sets on the hub: that of the single run, and those of the named variants."""
-    options = config.publish
-    if options is None:
-        return
-    contaminations = [f"{CONTAMINATION}/{name}" for name in asking_benchmarks(config)]
-    for name, repository in {None: options.repository, **options.variants}.items():
-        recipe = recipe_of(config, name)
-        reads = ["raw_long_sft", *published_tables(recipe).values(), *contaminations]
-        yield Asset(
-            key=f"{PUBLISHED}/{recipe.variant.name}",
-            of="recipe",
-            maker="published",
-            group="selection",
-            kinds=("huggingface",),
-            summary="the revision of a data set on the Hugging Face hub that holds the selection",
-            description="Uploads the chosen samples, their scores and a data card to the hub, in one commit. Its data "
-            "version is the commit's SHA. Refuses samples with secrets, or with too many questions of benchmarks.",
-            reads=dict.fromkeys(reads, "fingerprint"),
-            settings={
-                "publish.repository": repository,
-                **{f"publish.{key}": getattr(options, key) for key in ("license", "private")},
-                "training.trained_turns": config.trained_turns,
-                "configuration": fingerprint(published_configuration(recipe.config)),
-            },
-            code_version=PUBLISHED_CODE_VERSION,
-            columns=tables.PUBLISHED,
-            own_rejects=False,
-            variant=recipe.partition or "",
-            by_revision=True,
-        )
-
-
-def published_configuration(config: Config) -> dict[str, Any]:
-    """Return the sections that give the same selection from the same files, as the data card shows them."""
-    return config.model_dump(
-        mode="json",
-        include={"long_sft", "models", "scoring", "selection"},
-        exclude={"long_sft": {"verify"}, "models": {"__all__": {"verify"}}, "scoring": OPERATIONAL_SCORING},
-        exclude_defaults=True,
-    )
-
-
 def _shown_configuration(config: Config) -> str:
     """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
     shown = with_benchmarks(config).model_dump(
@@ -389,7 +330,7 @@ def _shown_configuration(config: Config) -> str:
                 "generator": {"base_url", "key", "concurrency", "retries", "timeout", "token_limit"},
             },
             "execution": True,
-            "publish": True,
+            **{each.key: True for each in FEATURE_SECTIONS if not each.is_shown},
             "demo": True,
             "scoring": OPERATIONAL_SCORING,
             "training": OPERATIONAL_TRAINING - {"enabled"},

@@ -9,7 +9,7 @@ from pathlib import Path
 from gateau_dagster.data.folder_copy import PART
 from gateau_dagster.data.index import index_file
 from gateau_dagster.execution.row_checkpoints import FOLDER as PARTIAL
-from gateau_dagster.pipeline.declarations import UPLOADED
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.loadable import downloads, scratch_of_store
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.project import old_models, wanted_models
@@ -204,8 +204,9 @@ def _caches(state: State, work: _Listing) -> Iterator[Leftover]:
     """Yield the remains of interrupted uploads, copies and writes, and indices of other data."""
     cache = state.config.work_folder / "cache"
     index = index_file(state.config.located_long_sft, state.config.folder, cache).name
-    if any(name.startswith(f"{UPLOADED}/") for name in work.found):
-        yield work.below(BROKEN, UPLOADED)
+    for folder in (folder for feature in features() for folder in feature.scratch):
+        if any(name.startswith(f"{folder}/") for name in work.found):
+            yield work.below(BROKEN, folder)
     parts = set[str]()
     for name in work.found:
         if name.startswith("cache/input-index-") and not name.endswith((index, ".tmp")):

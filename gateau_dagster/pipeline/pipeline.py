@@ -11,6 +11,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT, Asset, Observed
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, recipes, weighs_responses
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.pipeline.selection_reads import wants_presets
@@ -152,7 +153,7 @@ def pipeline_of(config: Config) -> Pipeline:
     _check_reads(config, found)
     required = _required(config, found)
     report = declarations.report(config, [asset.key for asset in found if asset.key in required])
-    beside = [*declarations.published(config), report]
+    beside = [*(asset for feature in features() for asset in feature.beside(config)), report]
     return Pipeline(config=config, assets=[*found, *beside], required=required | {asset.key for asset in beside})
 
 

@@ -56,7 +56,6 @@ from gateau_dagster.pipeline.selection_reads import (
     ranking_asset,
     selection_reads,
 )
-from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import same_names
 from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
 from gateau_dagster.selection.forecast import CODE_VERSION as FORECAST_CODE_VERSION
@@ -566,17 +565,6 @@ def check_variants(config: Config) -> None:
             "variants: training.mix.without_long leaves every variant without long samples. Set it to false, and "
             "name the baseline in variants.also: [short_only]",
         )
-
-
-def check_published(config: Config) -> None:
-    """Raise GateauError if `publish.variants` names a variant that chooses no samples by their scores."""
-    known = [each.name for each in config.variant_set.values() if each.kind == "selected"]
-    for name in () if config.publish is None else config.publish.variants:
-        if name not in known:
-            raise GateauError(
-                "publish.variants",
-                f"publish.variants: no variant {name!r} selects samples by their scores; {nearest_name(name, known)}",
-            )
 
 
 def _check_names(config: Config, section: VariantsConfig) -> None:

@@ -1,6 +1,5 @@
 """Gather what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,8 +32,8 @@ from gateau_dagster.pipeline.data_checks import (
     warnings_of,
     without_far_text,
 )
-from gateau_dagster.pipeline.declarations import PUBLISHED
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.model_checks import (
     answer_frames,
     chat_warnings,
@@ -61,7 +60,6 @@ from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.rules import check_data, countable_samples
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
-from gateau_dagster.storage.hub import change_on_hub, hub_token
 from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import none_accepted
 from gateau_dagster.synthesis.passages import DocumentIndex, document_index
@@ -75,9 +73,10 @@ _STAMP_READERS = 16
 _PAGE_FILES = "page-files.json"  # in the cache: versions of the files that pages load
 
 
-def asks_hub(until: str | None) -> bool:
+def asks_hub(config: Config, until: str | None) -> bool:
     """Return whether what is planned up to an asset, None for all, includes data sets on the hub."""
-    return until is None or until.startswith(f"{PUBLISHED}/")
+    known = None if until is None else pipeline_of(config).by_key.get(until)
+    return until is None or (known is not None and known.elsewhere is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,16 +338,13 @@ class State:
     def on_hub(self) -> tuple[dict[Key, str], list[str]]:
         """Return how each published data set differs from its record, if it does; and why others are not compared."""
         changes: dict[Key, str] = {}
-        unknown, options = [], self.config.publish
-        if not self.asks_hub or options is None:
-            return changes, unknown
-        for asset in self.pipeline.assets:
-            stamp = self.stamp(asset.key, None) if asset.by_revision else None
-            if stamp is None:
+        unknown = list[str]()
+        for asset in self.pipeline.assets if self.asks_hub else ():
+            stamp = None if asset.elsewhere is None else self.stamp(asset.key, None)
+            if asset.elsewhere is None or stamp is None:
                 continue
-            repository = asset.settings["publish.repository"]
             try:
-                change = change_on_hub(repository, stamp.content, private=options.private)
+                change = asset.elsewhere(stamp)
             except GateauError as error:
                 unknown.append(f"{asset.key}: not compared with the hub. {error}")
                 continue
@@ -477,13 +473,8 @@ class State:
             if synthesis.compares_by_judge and (judge := self.config.evaluation.judge) is not None:
                 yield partial(server_key, judge.place, judge.key, judge.base_url)
             yield partial(server_key, synthesis.generator.place, synthesis.generator.key, synthesis.generator.base_url)
-        if self.config.publish is not None and not self._lacks_token:
-            yield hub_token
-
-    @property
-    def _lacks_token(self) -> bool:
-        """Return whether the environment has no token: only an upload needs one, which checks for it first."""
-        return not os.environ.get("HF_TOKEN", "").strip()
+        for feature in features():
+            yield from feature.machine_checks(self.config)
 
     def check_device(self) -> None:
         """Check that the scoring device is in this machine; skip workers of a cluster, which checks its own.
@@ -548,7 +539,10 @@ class State:
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self._changed_records(), *self.lost_documents()]
-        of_models += [*self._control_token_warnings(), *(self.on_hub[1] or self._without_token())]
+        of_models += [
+            *self._control_token_warnings(),
+            *(self.on_hub[1] or (said for feature in features() for said in feature.warnings(self.config))),
+        ]
         if not awaited:
             of_models += [*self.index.contexts.warnings, *self._without_synthetic()]
             of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
@@ -587,11 +581,6 @@ class State:
             return self.asset(key).is_current(stamp, self.wanted_stamp(key, partition).fingerprint)
         except MissingUpstreamError:
             return False
-
-    def _without_token(self) -> list[str]:
-        if self.config.publish is None or not self._lacks_token:
-            return []
-        return ["publish: HF_TOKEN is not set. An upload needs it, and ends without it; checks of the data do not."]
 
     def _passed_over(self) -> list[str]:
         config, chat = self.config, self.config.located_short_chat

@@ -66,7 +66,7 @@ CONSTANTS: dict[str, set[str]] = {
     "pipeline.synthesis_assets.SYNTHESIS_CODE_VERSION": {"synthetic_long_sft"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
-    "pipeline.declarations.PUBLISHED_CODE_VERSION": {"published/main", "published/random-s1"},
+    "features.publish.feature.CODE_VERSION": {"published/main", "published/random-s1"},
 }
 OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see test_evaluation_assets
 # Tables of methods and rules say their version where they are declared.

@@ -11,8 +11,8 @@ from huggingface_hub import close_session
 from gateau_dagster.config import LongSftConfig, ModelConfig
 from gateau_dagster.data.index import cached_index
 from gateau_dagster.errors import TransientError
+from gateau_dagster.features.publish.hub import hub_token, publish_files
 from gateau_dagster.models.model_digest import check_downloadable
-from gateau_dagster.storage.hub import hub_token, publish_files
 from tests.data.hub_server import Given, hub_server
 from tests.data.inputs import explicit, jsonl
 from tests.error_codes import refused

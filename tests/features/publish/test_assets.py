@@ -20,6 +20,7 @@ from secret_table import KINDS, SURROUNDINGS, row_with
 from gateau_dagster import tables
 from gateau_dagster.data import secret_scan
 from gateau_dagster.evaluation.contamination import OVERLAPS
+from gateau_dagster.features.publish.feature import COLUMNS
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
@@ -130,7 +131,7 @@ def test_a_hub_that_cannot_be_asked_stops_no_plan(
     state = kept.state()
     stamp = state.wanted_stamp(PUBLISHED, None)
     row = {"config": "selected", "rows": 6, "bytes": 1, "repository": NAME, "revision": "1" * 40, "url": "u"}
-    state.store.write(pl.DataFrame([row], tables.schema(tables.PUBLISHED)), PUBLISHED, None, stamp)
+    state.store.write(pl.DataFrame([row], tables.schema(COLUMNS)), PUBLISHED, None, stamp)
     if fault == "offline":
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     elif fault == "no token":

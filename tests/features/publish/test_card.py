@@ -3,8 +3,8 @@
 import polars as pl
 import yaml
 
-from gateau_dagster.config.inputs import PublishConfig
-from gateau_dagster.report.data_card import CardFacts, data_card
+from gateau_dagster.features.publish.card import CardFacts, data_card
+from gateau_dagster.features.publish.config import PublishConfig
 from tests.project import configured
 
 SOURCES = ["a | b", "/r/<script>", None, "a | b"]

@@ -10,8 +10,8 @@ import pytest
 from huggingface_hub import close_session
 
 from gateau_dagster.errors import TransientError
+from gateau_dagster.features.publish.hub import Revision, hub_token, publish_files
 from gateau_dagster.storage import hub_client
-from gateau_dagster.storage.hub import Revision, hub_token, publish_files
 from tests.error_codes import refused
 from tests.hub_writing import READER, TOKEN, Fault, Hub, Repository, hub
 from tests.project import command_environment
@@ -107,7 +107,8 @@ def test_a_killed_upload_is_completed_by_the_next_one(request_: str, hub: Hub, t
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     code = (
-        "import sys; from pathlib import Path; from gateau_dagster.storage.hub import publish_files as publish\n"
+        "import sys; from pathlib import Path\n"
+        "from gateau_dagster.features.publish.hub import publish_files as publish\n"
         f"publish({NAME!r}, Path({str(tmp_path)!r}), private=True, summary='all', own=[], mark='card', token={TOKEN!r})"
     )
     environment = command_environment(HF_HUB_DISABLE_XET="1", HF_HUB_OFFLINE="0")

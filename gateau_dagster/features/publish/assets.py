@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from gateau_dagster import tables
 from gateau_dagster.assets.selection import counted_rule
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
-from gateau_dagster.config.inputs import PublishConfig
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.secret_scan import (
     SCANNER,
@@ -28,14 +27,7 @@ from gateau_dagster.data.secret_scan import (
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
-from gateau_dagster.pipeline.declarations import UPLOADED, published_tables
-from gateau_dagster.pipeline.losses import losses
-from gateau_dagster.pipeline.recipes import Recipe, recipe_of
-from gateau_dagster.pipeline.scoring_assets import HOMOLOGOUS, PRE_EXPERIENCED
-from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE
-from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import listed, plural
-from gateau_dagster.report.data_card import (
+from gateau_dagster.features.publish.card import (
     CARD,
     CARD_MARK,
     LENGTHS_CHART,
@@ -45,8 +37,16 @@ from gateau_dagster.report.data_card import (
     data_file,
     lengths_chart,
 )
+from gateau_dagster.features.publish.config import SECTION, PublishConfig
+from gateau_dagster.features.publish.feature import COLUMNS, UPLOADED, published_tables
+from gateau_dagster.features.publish.hub import hub_token, publish_files
+from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.pipeline.recipes import Recipe, recipe_of
+from gateau_dagster.pipeline.scoring_assets import HOMOLOGOUS, PRE_EXPERIENCED
+from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import listed, plural
 from gateau_dagster.selection.evidence import far_share
-from gateau_dagster.storage.hub import hub_token, publish_files
 
 _NAMED = 5  # samples in a message
 
@@ -55,7 +55,7 @@ _NAMED = 5  # samples in a message
 def published(step: Step) -> None:
     """Check the chosen samples, write them and a card into a folder, and make the hub hold it."""
     for output in step.in_turn():
-        state, options, token = output.state, output.state.config.publish, hub_token()
+        state, options, token = output.state, SECTION.of(output.state.config), hub_token()
         assert options is not None
         variant = state.asset(output.asset).variant
         if variant:
@@ -79,7 +79,7 @@ def published(step: Step) -> None:
             )
         address = {"repository": options.repository, "revision": revision.sha, "url": revision.url}
         rows = [{**file, **address} for file in files]
-        output.write(pl.DataFrame(rows, tables.schema(tables.PUBLISHED)), content=revision.sha)
+        output.write(pl.DataFrame(rows, tables.schema(COLUMNS)), content=revision.sha)
         output.metadata |= {"data_set": dg.MetadataValue.url(revision.url), "revision": revision.sha}
 
 

@@ -10,8 +10,8 @@ import polars as pl
 import yaml
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.inputs import PublishConfig
-from gateau_dagster.pipeline.declarations import published_configuration
+from gateau_dagster.features.publish.config import PublishConfig
+from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by
 
@@ -57,6 +57,16 @@ class CardFacts:
     def chosen(self) -> pl.DataFrame:
         """Return the rows of `lengths` that are selected."""
         return self.lengths.filter("selected")
+
+
+def published_configuration(config: Config) -> dict[str, Any]:
+    """Return the sections that give the same selection from the same files, as the data card shows them."""
+    return config.model_dump(
+        mode="json",
+        include={"long_sft", "models", "scoring", "selection"},
+        exclude={"long_sft": {"verify"}, "models": {"__all__": {"verify"}}, "scoring": OPERATIONAL_SCORING},
+        exclude_defaults=True,
+    )
 
 
 def data_card(facts: CardFacts) -> str:

@@ -33,6 +33,11 @@ class Revision:
     url: str
 
 
+def has_token() -> bool:
+    """Return whether the environment has a token."""
+    return bool(os.environ.get("HF_TOKEN", "").strip())
+
+
 def hub_token() -> str:
     """Return the token that may write to the hub. It comes from the environment only, and is never stored.
 

@@ -1,0 +1,1 @@
+"""Publish a selection as a data set on the Hugging Face hub, with a card, after checks for secrets."""
