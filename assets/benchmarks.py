@@ -14,7 +14,6 @@ from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.evaluation.benchmark import (
     MODELS,
     Benchmark,
@@ -42,6 +41,7 @@ from gateau_dagster.evaluation.registry import FAMILY, compared_benchmarks, scor
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.execution.shard_tables import rejected_frame, samples_of
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, shared_answers
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE
 from gateau_dagster.pipeline.state import State
@@ -125,7 +125,7 @@ def placed_variant(state: State, name: str) -> Placed:
     """Return a variant's model in a form that is valid on every machine."""
     config, trained = state.config, state.config.training.model
     if name == BASE:
-        ensure_demo_pair(config, state.progress)
+        prepare_inputs(config, "models", state.progress)
         return placed_model(state, trained)
     if name == CHECKPOINT:
         made = state.stamp(CHECKPOINT_FOLDER, None)

@@ -17,9 +17,9 @@ from gateau_dagster.assets.steps.metadata import effort_metadata, statistics, to
 from gateau_dagster.assets.steps.progress import ScoringProgress
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config import ModelConfig
-from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.loadable import loadable_model, model_version, placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.models import ModelsResource
@@ -50,7 +50,7 @@ def _scored(step: Step, models: ModelsResource) -> Results:
     state, shards = step.state, _shards(step)
     missing = [shard for shard in shards if shard.lacking]
     if missing:
-        ensure_demo_pair(state.config, step.progress)
+        prepare_inputs(state.config, "models", step.progress)
         missing = _with_plan(step.context, state, missing)
     pool = chosen_pool(state.config)
     devices = pool.devices(state.config, models.place(state.config), len(missing))

@@ -13,7 +13,6 @@ from gateau_dagster.assets.steps.metadata import source_chart
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.assets.training_mix import mix_tokenizer
 from gateau_dagster.config.synthesis import SynthesisConfig
-from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.estimate.synthesis import (
     SynthesisYield,
     check_answers_affordable,
@@ -30,6 +29,7 @@ from gateau_dagster.evaluation.server_client import partly_read
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import (
@@ -277,7 +277,7 @@ def scoring(state: State, models: ModelsResource, progress: Progress) -> Score:
         from gateau_dagster.models.loading import effective_max_length
 
         config = state.config
-        ensure_demo_pair(config, progress)
+        prepare_inputs(config, "models", progress)
         section = loadable_model(state, LONG)
         loaded = models.load(config, section, version=model_version(state, LONG))
         longest = effective_max_length(loaded, section, config.scoring)

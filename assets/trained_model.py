@@ -15,7 +15,7 @@ from gateau_dagster.assets.steps.step import Output, Step, heed_termination, mak
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.variants import BASE, CHECKPOINT
-from gateau_dagster.demo.prepare import ensure_demo_pair
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.loadable import downloads, loadable_model, scratch_of_store
 from gateau_dagster.pipeline.project import remove_old_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE, MIX, MIXES, TRAINED, recipe_of
@@ -138,7 +138,7 @@ def _train(output: Output, wanted: TrainingRequest, training: TrainingResource) 
         return found
     if output.asset == CHECKPOINTS and (copied := _copy_of_checkpoint(output, wanted.folder)) is not None:
         return copied
-    ensure_demo_pair(state.config, output.progress)
+    prepare_inputs(state.config, "models", output.progress)
     scratch = scratch_of(state, wanted)
     spec = specification(state, stamp, wanted, scratch)
     training.run(context, spec, scratch / "spec.json", output.progress, partial(heed_termination, context))

@@ -11,9 +11,9 @@ from gateau_dagster.assets.steps.metadata import chart, figures_metadata
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
-from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.data_checks import check_sources
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.model_checks import require_end
 from gateau_dagster.pipeline.recipes import mix_columns, trims_contexts, weighs_responses
 from gateau_dagster.pipeline.scoring_assets import embedding_asset
@@ -169,7 +169,7 @@ def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
     from gateau_dagster.models.loading import load_tokenizer
 
     config = state.config
-    ensure_demo_pair(config, progress)
+    prepare_inputs(config, "models", progress)
     return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
 
 

@@ -6,8 +6,8 @@ from itertools import islice
 
 import numpy as np
 
-from gateau_dagster.demo.language import Fact, Words, fact_words, random_facts, sentences
-from gateau_dagster.demo.prepare import DISTRACTORS, FAR_SENTENCES, NEAR_SENTENCES
+from gateau_dagster.features.demo.language import Fact, Words, fact_words, random_facts, sentences
+from gateau_dagster.features.demo.prepare import DISTRACTORS, FAR_SENTENCES, NEAR_SENTENCES
 
 SEGMENT = 128  # tokens; a kind that depends on borders holds for every segment length that divides it
 APART = 17  # sentences between places of which no segment of SEGMENT tokens may hold two

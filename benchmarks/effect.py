@@ -44,7 +44,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.config.selection import RuleConfig
-from gateau_dagster.demo.language import (
+from gateau_dagster.evaluation.statistics.compare import Interval
+from gateau_dagster.features.demo.language import (
     BOS,
     SENTENCE_WORDS,
     WORD_IDS,
@@ -52,10 +53,9 @@ from gateau_dagster.demo.language import (
     random_facts,
     recall_instruction,
 )
-from gateau_dagster.demo.pair import LONG_WINDOW, build_pair, pair_config, pair_is_current, rate_factor
-from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
-from gateau_dagster.demo.prepare import demo_samples
-from gateau_dagster.evaluation.statistics.compare import Interval
+from gateau_dagster.features.demo.pair import LONG_WINDOW, build_pair, pair_config, pair_is_current, rate_factor
+from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
+from gateau_dagster.features.demo.prepare import demo_samples
 from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies, token_sums
 from gateau_dagster.selection.forecast import Forecast, forecast, mismatch
 from gateau_dagster.selection.rules import chosen_ids

@@ -1,6 +1,6 @@
 """Labelled kinds of samples in the demo's language: which responses need what theta_A cannot see?
 
-The set has the demo's five kinds (`gateau_dagster/demo/prepare.py`) as its base. The kinds here are of three
+The set has the demo's five kinds (`gateau_dagster/features/demo/prepare.py`) as its base. The kinds here are of three
 groups:
 
 - controlled: one thing varies, as the number of facts, the distance, distractors, repetition or the response's words;
@@ -26,10 +26,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from common_page import Page
 
-from gateau_dagster.demo import language
-from gateau_dagster.demo.language import Fact, Words
-from gateau_dagster.demo.prepare import FAR_KINDS
-from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
+from gateau_dagster.features.demo import language
+from gateau_dagster.features.demo.language import Fact, Words
+from gateau_dagster.features.demo.prepare import FAR_KINDS
+from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
 
 Group = Literal["controlled", "harder", "breaking"]
 Parts: TypeAlias = tuple[Words, Words, Words]  # context, instruction, response

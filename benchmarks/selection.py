@@ -30,10 +30,10 @@ from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_kn
 from kinds import KINDS, counterparts, groups, harder_samples, needs_far_context
 from transformers import LlamaForCausalLM
 
-from gateau_dagster.demo.language import build_tokenizer
-from gateau_dagster.demo.pair import build_pair, pair_config, pair_is_current
-from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
-from gateau_dagster.demo.prepare import demo_samples
+from gateau_dagster.features.demo.language import build_tokenizer
+from gateau_dagster.features.demo.pair import build_pair, pair_config, pair_is_current
+from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
+from gateau_dagster.features.demo.prepare import demo_samples
 
 SECONDS_PER_SEED = 240  # pair and tables, on one free core
 DATA_SEEDS = 1000  # added to a pair's seed: no sample was made with the numbers that trained the pair

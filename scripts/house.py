@@ -148,7 +148,7 @@ FEATURES = {
     "training planner": ("training.memory_plan", "training.memory_levers", "estimate.training_memory"),
     "viewer": ("explore",),
     "text mix": ("training.text_mix",),
-    "demo": ("demo",),
+    "demo": ("features.demo",),
     "report": ("report", "assets.report"),
     "estimates": ("estimate",),
 }

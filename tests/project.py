@@ -14,9 +14,9 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from gateau_dagster.config import Config
-from gateau_dagster.demo.language import ATTRIBUTES, VALUES, build_tokenizer, document
-from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.demo.language import ATTRIBUTES, VALUES, build_tokenizer, document
+from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.models.chat_template import Trial, trial_of
 from gateau_dagster.models.prompt import open_tokenizer
 

@@ -33,7 +33,7 @@ CORE = "gateau_dagster"
 LAYERS = (
     *("readable", "errors", "registry", "progress", "tables", "plotting"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
-    *("training", "evaluation", "synthesis", "demo", "execution", "pipeline", "report", "explore", "estimate"),
+    *("training", "evaluation", "synthesis", "execution", "pipeline", "report", "explore", "estimate"),
     *("resources", "assets", "component", "definitions", "cli", "features", "api", "gateau_dagster"),
 )
 MODULES = modules(ROOT, [CORE])
@@ -46,8 +46,8 @@ OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwo
 # A file holds one concept, whole: these bounds catch accidents, they draw no borders.
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
 # Imports of features by the kernel, and modules that the hearts of the house pull in: see scripts/house.py.
-MOST_EDGES = 122
-MOST_REACHED = dict(zip(HEARTS, (187, 157), strict=True))
+MOST_EDGES = 109
+MOST_REACHED = dict(zip(HEARTS, (182, 152), strict=True))
 
 
 def name_of(file: Path) -> str:
@@ -235,6 +235,7 @@ def test_imports_can_be_read_from_the_files() -> None:
 
 def test_the_core_knows_neither_dagster_nor_the_tests() -> None:
     above = {module for module in MODULES if layer_of(module, CORE) in {"assets", "resources"}} | COMPOSITION_ROOTS
+    above |= {module for module in MODULES if re.fullmatch(rf"{CORE}\.features\.\w+\.assets", module)}
     for module, file in MODULES.items():
         found = top_level(file, everywhere=True)
         of_dagster = {name for name in found if name.startswith("dagster")}

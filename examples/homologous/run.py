@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
-from gateau_dagster.demo.pair import LONG_LENGTHS, SHORT_LENGTHS, recall_at, write_texts
+from gateau_dagster.features.demo.pair import LONG_LENGTHS, SHORT_LENGTHS, recall_at, write_texts
 from gateau_dagster.pipeline.project import load_project
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")

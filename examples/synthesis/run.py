@@ -20,8 +20,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from gateau_dagster.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
-from gateau_dagster.demo.language import ATTRIBUTES, VALUES
+from gateau_dagster.features.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
+from gateau_dagster.features.demo.language import ATTRIBUTES, VALUES
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE

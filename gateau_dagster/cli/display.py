@@ -29,9 +29,9 @@ from rich.text import Text
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.data.secret_scan import masked
-from gateau_dagster.demo.prepare import is_demo_store
 from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, GateauError, demo_place, shown_configuration
 from gateau_dagster.execution.interruption import at_end
+from gateau_dagster.pipeline.feature import is_built_in
 from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.pipeline.state import State
@@ -120,9 +120,9 @@ def show_earlier_demo(out: Console, config: Config) -> None:
     """Print a line if the store, or the demo's store of earlier versions, holds the embedded demo's tables."""
     if config.demo is not None:
         earlier = config.folder.parent / StorageConfig().root
-        if config.folder.name == DEMO_FOLDER and is_demo_store(earlier):
+        if config.folder.name == DEMO_FOLDER and is_built_in(earlier):
             out.print(escape(earlier_demo_note(earlier)), soft_wrap=False)
-    elif "://" not in config.located_root and is_demo_store(Path(config.located_root)):
+    elif "://" not in config.located_root and is_built_in(Path(config.located_root)):
         out.print(
             f"[yellow]![/yellow] {escape(config.located_root)} contains the tables of the embedded demo. A run "
             "replaces the tables that this configuration computes and keeps the others. For an empty store, remove "

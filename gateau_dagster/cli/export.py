@@ -38,9 +38,8 @@ from gateau_dagster.data.trainer_records import (
     usable_evidence,
     write_parquet,
 )
-from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
-from gateau_dagster.pipeline.feature import features
+from gateau_dagster.pipeline.feature import features, prepare_inputs
 from gateau_dagster.pipeline.outputs import check_output
 from gateau_dagster.pipeline.project import configuration_name
 from gateau_dagster.pipeline.selection_reads import CHOSEN
@@ -237,7 +236,7 @@ def _tokenizer(config: Config, model: str) -> PreTrainedTokenizerBase:
 
     if model not in config.models:
         raise GateauError("export.model", f"Tokens are those of models.{model}, which is not configured.")
-    ensure_demo_pair(config)
+    prepare_inputs(config, "models")
     return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
 
 

@@ -17,8 +17,8 @@ from gateau_dagster.assets.selection import (
 )
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
-from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
@@ -39,7 +39,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
         GateauError: a table is missing, with what to run, or the data cannot satisfy the rule.
     """
     out, state = console(), State(config=config)
-    ensure_demo_data(config)
+    prepare_inputs(config)
     if as_json:
         prediction, outcomes, warnings = _forecast(state)
         stale = any(map(state.out_of_date, _rests_on(state)))

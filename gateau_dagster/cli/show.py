@@ -9,7 +9,6 @@ from rich.text import Text
 
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
-from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explore.one_sample import (
     OneSample,
@@ -22,6 +21,7 @@ from gateau_dagster.explore.one_sample import (
     read_by,
 )
 from gateau_dagster.explore.publish import TextPart, pieces, shortened
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, number, plural, printable
@@ -87,7 +87,7 @@ def print_sample(config: Config, name: str, method: str | None, *, require_curre
         GateauError: there is no such sample or method, or a table cannot be read.
     """
     out, state = console(), State(config=config)
-    ensure_demo_data(config)
+    prepare_inputs(config)
     with out.status("Reading the tables"):
         found = one_sample(state, name)
         place = _place(found, method)
@@ -121,7 +121,7 @@ def print_top(config: Config, count: int, method: str | None, *, require_current
         GateauError: nothing is scored yet, there is no such method, or a table cannot be read.
     """
     out, state = console(), State(config=config)
-    ensure_demo_data(config)
+    prepare_inputs(config)
     with out.status("Reading the tables"):
         ranking = _ranking(made_rankings(state), method)
     if ranking is None:

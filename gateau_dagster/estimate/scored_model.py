@@ -18,10 +18,10 @@ import polars as pl
 
 from gateau_dagster.data.index import read_samples
 from gateau_dagster.data.sample import Sample, text_digest
-from gateau_dagster.demo.prepare import ensure_demo_tokenizer
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.flops import ModelShape, whole_text_flops
 from gateau_dagster.models.known_model import known_model, known_positions, known_tokenizer, own_window, parameter_count
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.losses import PromptLimit, Truncation, truncation_among
 from gateau_dagster.pipeline.model_checks import attention_unseen
 from gateau_dagster.pipeline.state import State
@@ -133,7 +133,7 @@ def token_rates(state: State, name: str) -> TokenRates:
     known = recall(file, key)
     if isinstance(known, dict) and {*known} == {*TokenRates.__dataclass_fields__}:
         return TokenRates(**known)
-    ensure_demo_tokenizer(config)
+    prepare_inputs(config, "tokenizers")
     tokenizer = known_tokenizer(config, name)
     try:
         rates = TokenRates() if tokenizer is None else _measured(state, tokenizer, opening)

@@ -2,10 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 from gateau_dagster.config import Config
+from gateau_dagster.errors import DEMO, GateauError
 from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.progress import Progress, silent
 from gateau_dagster.registry import feature_parts
+
+Inputs: TypeAlias = Literal["data", "tokenizers", "models"]
 
 
 class Feature:
@@ -16,6 +22,18 @@ class Feature:
 
     scratch: tuple[str, ...] = ()
     """Folders in the work folder that nothing needs after a run."""
+
+    def prepare(self, config: Config, inputs: Inputs, progress: Progress) -> None:
+        """Write inputs that the feature makes itself, if the configuration names them and they are missing."""
+
+    def configuration(self, folder: Path) -> Config | None:
+        """Return the configuration that is built in, which works in a folder; None if the feature has none."""
+        del folder
+
+    def is_built_in(self, store: Path) -> bool:
+        """Return whether a local store was made from the data that the feature makes itself."""
+        del store
+        return False
 
     def check(self, config: Config) -> None:
         """Check the feature's section against the others. Raise GateauError for the first mistake."""
@@ -45,3 +63,27 @@ class Feature:
 def features() -> tuple[Feature, ...]:
     """Return all features, in the alphabetical order of their folders."""
     return tuple(feature_parts("feature", "FEATURE", Feature))
+
+
+def prepare_inputs(config: Config, inputs: Inputs = "data", progress: Progress = silent) -> None:
+    """Write the inputs that features make themselves, if the configuration names them and they are missing."""
+    for feature in features():
+        feature.prepare(config, inputs, progress)
+
+
+def built_in(folder: Path) -> Config:
+    """Return the configuration that the product brings along, which works in a folder.
+
+    Raises:
+        GateauError: no feature has one.
+    """
+    found = (feature.configuration(folder) for feature in features())
+    config = next((each for each in found if each is not None), None)
+    if config is None:
+        raise GateauError("config.unreadable", f"{DEMO}: this installation has no demo: name a file with --config.")
+    return config
+
+
+def is_built_in(store: Path) -> bool:
+    """Return whether a local store was made from data that the product brings along."""
+    return any(feature.is_built_in(store) for feature in features())

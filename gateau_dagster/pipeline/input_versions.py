@@ -9,9 +9,9 @@ from typing import TypeAlias
 from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
-from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_files
+from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.inputs import (
     CHAT,
     DOCUMENT_FILES,
@@ -53,7 +53,7 @@ def input_versions(state: State, given: Input) -> dict[str | None, InputVersion]
     Raises:
         GateauError, TransientError: the input is missing or cannot be reached.
     """
-    ensure_demo_data(state.config)
+    prepare_inputs(state.config)
     facts = _facts(_files(state.config, given.key))
     if given.key == LONG:
         return dict(_shards(state, facts))
@@ -107,7 +107,7 @@ def glance(config: Config) -> str:
     Raises:
         GateauError, TransientError: as for `input_versions`.
     """
-    ensure_demo_data(config)
+    prepare_inputs(config)
     return input_signature([file for given in inputs_of(config) for file in _files(config, given.key)])
 
 

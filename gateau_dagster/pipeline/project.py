@@ -19,7 +19,6 @@ from gateau_dagster.config.load import Check, parse_config, read_config
 from gateau_dagster.config.schema import check_store_apart
 from gateau_dagster.config.selection import OwnScores, SelectionConfig
 from gateau_dagster.config.training import RECIPES
-from gateau_dagster.demo.prepare import embedded_demo, is_demo_store
 from gateau_dagster.errors import (
     DEMO,
     DEMO_FOLDER,
@@ -32,7 +31,7 @@ from gateau_dagster.errors import (
 from gateau_dagster.evaluation.registry import all_benchmarks, check_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import check_experiment
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
-from gateau_dagster.pipeline.feature import features
+from gateau_dagster.pipeline.feature import built_in, features, is_built_in
 from gateau_dagster.pipeline.outputs import check_inputs_apart
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_variants
 from gateau_dagster.pipeline.selection_reads import EVIDENCE_READS, has_evidence
@@ -211,7 +210,7 @@ def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -
     if not name:
         raise GateauError("config.no_file", _no_configuration(Path().absolute()))
     if folder := demo_place(name):
-        return embedded_demo(Path(folder))
+        return built_in(Path(folder))
     return read_config(Path(name), [check_project, *checks])
 
 
@@ -225,7 +224,7 @@ def _no_configuration(folder: Path) -> str:
             f"no {USUAL_FILE}.",
             *(["Did you mean this?", *candidates] if candidates else []),
             f"To see a whole run on built-in data: gateau demo (its store is in {DEMO_FOLDER}).",
-            *([earlier_demo_note(earlier)] if is_demo_store(earlier) else []),
+            *([earlier_demo_note(earlier)] if is_built_in(earlier) else []),
             f"For your own data, run gateau init, or write {USUAL_FILE} in this folder, such as:",
             "",
             *(f"  {line}" for line in EXAMPLE.splitlines()),

@@ -16,7 +16,6 @@ from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, read_conversation, shard_keys, text_digest
 from gateau_dagster.data.short_chat import first_conversations, short_chat_control_tokens, short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_over
-from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError, gateau_command
 from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.server_client import server_key
@@ -33,7 +32,7 @@ from gateau_dagster.pipeline.data_checks import (
     without_far_text,
 )
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
-from gateau_dagster.pipeline.feature import features
+from gateau_dagster.pipeline.feature import features, prepare_inputs
 from gateau_dagster.pipeline.model_checks import (
     answer_frames,
     chat_warnings,
@@ -117,7 +116,7 @@ class State:
 
     def _read_index(self) -> InputIndex:
         config = self.config
-        ensure_demo_data(config)
+        prepare_inputs(config)
         return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", self.progress)
 
     @cached_property
@@ -158,7 +157,7 @@ class State:
     def observed(self) -> Observed:
         """Return the present state of everything outside configuration and store."""
         config = self.config
-        ensure_demo_data(config)
+        prepare_inputs(config)
         chat, cache = config.located_short_chat, config.work_folder / "cache"
         return Observed(
             model_digests=self.model_digests,
@@ -321,7 +320,7 @@ class State:
             GateauError: see `check_data`, `check_models` and `limit_leaves`.
         """
         if self.config.reads_synthetic:
-            ensure_demo_data(self.config)
+            prepare_inputs(self.config)
             self.check_models()
             if (first := self.plan_before_samples(recorded)) is not None:
                 return first

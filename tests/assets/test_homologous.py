@@ -11,8 +11,8 @@ import pytest
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
-from gateau_dagster.demo.language import document
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.demo.language import document
 from gateau_dagster.pipeline.loadable import loadable_model
 from tests.assets.harness import Pipeline, pipeline_on, value_of
 from tests.project import make_project

@@ -18,8 +18,8 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 from gateau_dagster.config.inputs import RECIPE_VERSION
-from gateau_dagster.demo.language import build_tokenizer
-from gateau_dagster.demo.pair import pair_config
+from gateau_dagster.features.demo.language import build_tokenizer
+from gateau_dagster.features.demo.pair import pair_config
 from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.training.encode import Encoded
 

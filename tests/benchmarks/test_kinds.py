@@ -9,10 +9,17 @@ import pytest
 from common_page import SEGMENT, Page
 from kinds import KINDS, harder_samples, needs_far_context
 
-from gateau_dagster.demo.language import ATTRIBUTES, FILLER_WORDS, OBJECTS_AFTER, VALUES, VERBS_AFTER, VOCABULARY
-from gateau_dagster.demo.pair import LONG_WINDOW
-from gateau_dagster.demo.prepare import DISTRACTORS, FAR_KINDS
-from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
+from gateau_dagster.features.demo.language import (
+    ATTRIBUTES,
+    FILLER_WORDS,
+    OBJECTS_AFTER,
+    VALUES,
+    VERBS_AFTER,
+    VOCABULARY,
+)
+from gateau_dagster.features.demo.pair import LONG_WINDOW
+from gateau_dagster.features.demo.prepare import DISTRACTORS, FAR_KINDS
+from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
 
 NEAR = 48 + 4 * 18  # tokens of near sentences and of every fact that may stand among them
 NEAR_FACTS = 48 + 4 * 14  # likewise, of a harder kind

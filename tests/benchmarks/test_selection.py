@@ -15,7 +15,7 @@ import selection
 from kinds import KINDS as ALL_KINDS
 from kinds import needs_far_context
 
-from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
+from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
 from gateau_dagster.selection.statistics import auroc
 from tests.pipeline.code_versions import raise_version
 

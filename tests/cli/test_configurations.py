@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gateau_dagster.demo.prepare import embedded_demo, ensure_demo_data
 from gateau_dagster.errors import gateau_command
+from gateau_dagster.features.demo.prepare import embedded_demo, ensure_demo_data
 from gateau_dagster.pipeline.project import EXAMPLE, parse_project
 from tests.assets.harness import forget_definitions
 from tests.cli.command import Command

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.demo.prepare import ensure_demo_data, ensure_demo_tokenizer
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.estimate import scored_model as module
 from gateau_dagster.estimate.scored_model import ScoredModel, TokenRates, chosen, expected_truncation, token_rates
+from gateau_dagster.features.demo.prepare import ensure_demo_data, ensure_demo_tokenizer
 from gateau_dagster.models.known_model import known_model, known_tokenizer
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.losses import prompted_models

@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.evaluation.benchmark import Materials, Question
 from gateau_dagster.evaluation.heldout import HELDOUT
 from gateau_dagster.evaluation.needle import NEEDLE
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.models.loading import LoadedModel
 from tests.project import configured
 

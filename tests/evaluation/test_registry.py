@@ -10,7 +10,6 @@ import pytest
 from gateau_dagster import registry
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import SectionError
-from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import (
     ENTRY_POINTS,
@@ -21,6 +20,7 @@ from gateau_dagster.evaluation.registry import (
     one_document,
     with_benchmarks,
 )
+from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.storage.stamp import fingerprint

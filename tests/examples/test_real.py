@@ -16,7 +16,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.config import Config
-from gateau_dagster.demo.language import ADJECTIVES, NOUNS, VERBS
+from gateau_dagster.features.demo.language import ADJECTIVES, NOUNS, VERBS
 from gateau_dagster.methods.registry import all_methods, chosen_methods
 from tests.project import ROOT, command_environment
 

@@ -8,8 +8,8 @@ import pytest
 from transformers import PreTrainedModel
 
 from gateau_dagster.config import Config, ModelConfig, ScoringConfig
-from gateau_dagster.demo.pair import SHORT_WINDOW
-from gateau_dagster.demo.prepare import embedded_demo, ensure_demo_data
+from gateau_dagster.features.demo.pair import SHORT_WINDOW
+from gateau_dagster.features.demo.prepare import embedded_demo, ensure_demo_data
 from gateau_dagster.models.context_attention import attention_unseen, require_seen
 from gateau_dagster.models.known_model import short_window, visible_tokens
 from gateau_dagster.models.model_config import (

@@ -23,8 +23,8 @@ from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, CpmA
 
 from gateau_dagster.config import Config, ModelConfig, ScoringConfig
 from gateau_dagster.config.inputs import DemoConfig
-from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.models import loading
 from gateau_dagster.models import model_digest as module
 from gateau_dagster.models.known_model import check_model_files, check_weight_files

@@ -10,8 +10,8 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sources import SourceFile
-from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.input_versions import _facts, input_versions
 from gateau_dagster.pipeline.inputs import CHAT, inputs_of, origin_key, other_key, text_key

@@ -50,7 +50,7 @@ def test_no_character_is_lost_or_shown_twice(context: str, response: str, cut: i
 
 
 def test_words_that_a_tokenizer_takes_without_the_space_between() -> None:
-    from gateau_dagster.demo.language import build_tokenizer
+    from gateau_dagster.features.demo.language import build_tokenizer
 
     words = build_tokenizer(512)
     one = sample("  the baker\n\nadmires the tower of amber .  the baker admires\tthe tower", " note  metal metal-3 . ")

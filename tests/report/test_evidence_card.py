@@ -9,8 +9,8 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.methods.method import Spans
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.project import load_project

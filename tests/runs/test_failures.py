@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from transformers import BloomConfig, BloomForCausalLM
 
-from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, copied, gateau, make_project, sample, write_model

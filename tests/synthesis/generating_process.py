@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 
 from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
-from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
 from gateau_dagster.synthesis.checks import Checking

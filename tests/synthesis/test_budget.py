@@ -8,7 +8,6 @@ import pytest
 
 from gateau_dagster.cli.validate import print_synthesis, print_validation
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, GeneratorConfig
-from gateau_dagster.demo.generator import ScriptedGenerator, serving
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import (
     SynthesisYield,
@@ -18,6 +17,7 @@ from gateau_dagster.estimate.synthesis import (
     remember_yield,
 )
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.features.demo.generator import ScriptedGenerator, serving
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.synthesis import PASSAGES_TABLE, QUESTIONS_TABLE

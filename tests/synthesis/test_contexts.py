@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.demo.generator import demo_document, facts_in
-from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.features.demo.generator import demo_document, facts_in
+from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.synthesis.contexts import AMONG_PASSAGES, DOCUMENT, Context, PassagePool, context_of
 from gateau_dagster.synthesis.passages import candidates
 from tests.synthesis.test_passages import documents, options

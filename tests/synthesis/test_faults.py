@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config.synthesis import GeneratorConfig
-from gateau_dagster.demo.generator import ScriptedGenerator
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.features.demo.generator import ScriptedGenerator
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
 from gateau_dagster.synthesis.passages import candidates

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config.synthesis import SynthesisConfig
-from gateau_dagster.demo.generator import demo_document
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.features.demo.generator import demo_document
 from gateau_dagster.synthesis import passages as passages_module
 from gateau_dagster.synthesis.passages import (
     PASSAGES_OF,

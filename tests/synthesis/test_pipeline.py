@@ -13,9 +13,9 @@ import pytest
 from gateau_dagster.cli.plan import print_plan
 from gateau_dagster.cli.validate import print_synthesis
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.demo.generator import ScriptedGenerator, demo_document, manner_of, serving
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
+from gateau_dagster.features.demo.generator import ScriptedGenerator, demo_document, manner_of, serving
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import figure_digests

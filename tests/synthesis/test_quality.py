@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
+from gateau_dagster.features.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
 from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.questions import DUPLICATE, question_prompt
 from tests.assets.harness import pipeline_on

@@ -12,8 +12,8 @@ from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.cli.plan import print_plan
 from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisChecksConfig
-from gateau_dagster.demo.generator import ScriptedGenerator
 from gateau_dagster.estimate.synthesis import planned_synthesis
+from gateau_dagster.features.demo.generator import ScriptedGenerator
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import figure_sentence

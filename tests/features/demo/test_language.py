@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from gateau_dagster.demo import language
-from gateau_dagster.demo.language import VALUES, VOCABULARY, Fact, build_tokenizer
-from gateau_dagster.demo.prepare import demo_samples, demo_short_chat
+from gateau_dagster.features.demo import language
+from gateau_dagster.features.demo.language import VALUES, VOCABULARY, Fact, build_tokenizer
+from gateau_dagster.features.demo.prepare import demo_samples, demo_short_chat
 from gateau_dagster.report.build import planted_values
 
 

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, LlamaForCausalLM
 
-from gateau_dagster.demo.language import VALUES, build_tokenizer
-from gateau_dagster.demo.pair import LONG_LENGTHS, TOKENS_PER_STEP, extend, pair_config, texts, write_texts
+from gateau_dagster.features.demo.language import VALUES, build_tokenizer
+from gateau_dagster.features.demo.pair import LONG_LENGTHS, TOKENS_PER_STEP, extend, pair_config, texts, write_texts
 from gateau_dagster.training import train as run
 from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.metrics import Report

@@ -7,9 +7,18 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import DemoConfig
-from gateau_dagster.demo.language import ATTRIBUTES, VALUES, Fact, fact_words, recall_instruction, recall_response
-from gateau_dagster.demo.pair import LONG_WINDOW, SHORT_WINDOW
-from gateau_dagster.demo.prepare import (
+from gateau_dagster.evaluation.needle import NeedleOptions
+from gateau_dagster.evaluation.registry import configured_benchmarks
+from gateau_dagster.features.demo.language import (
+    ATTRIBUTES,
+    VALUES,
+    Fact,
+    fact_words,
+    recall_instruction,
+    recall_response,
+)
+from gateau_dagster.features.demo.pair import LONG_WINDOW, SHORT_WINDOW
+from gateau_dagster.features.demo.prepare import (
     FAR_KINDS,
     KINDS,
     demo_samples,
@@ -19,8 +28,6 @@ from gateau_dagster.demo.prepare import (
     write_demo_short_chat,
     write_jsonl,
 )
-from gateau_dagster.evaluation.needle import NeedleOptions
-from gateau_dagster.evaluation.registry import configured_benchmarks
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
 from gateau_dagster.selection.forecast import forecast
 from tests.selection.builders import ranking

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 import gateau_dagster
-from gateau_dagster.demo.pair import build_pair
+from gateau_dagster.features.demo.pair import build_pair
 
 # What a pair is made by: another byte of it, or another version of a library, and the pair is built again.
 _CODE = ("demo/*.py", "models/*.py", "training/**/*.py", "config/training*.py", "config/made_models.py")

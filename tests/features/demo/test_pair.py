@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gateau_dagster.demo import pair
-from gateau_dagster.demo.language import ATTRIBUTES, VALUES, VOCABULARY
-from gateau_dagster.demo.pair import (
+from gateau_dagster.features.demo import pair
+from gateau_dagster.features.demo.language import ATTRIBUTES, VALUES, VOCABULARY
+from gateau_dagster.features.demo.pair import (
     ANSWER_WEIGHT,
     LONG_LENGTHS,
     LONG_WINDOW,

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import numpy as np
 
 from gateau_dagster.config.synthesis import Kind
-from gateau_dagster.demo.language import (
+from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     NOUNS,
     VALUES,

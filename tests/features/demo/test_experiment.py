@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
-from gateau_dagster.demo.prepare import demo_samples, embedded_demo, write_jsonl
+from gateau_dagster.features.demo.prepare import demo_samples, embedded_demo, write_jsonl
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, gateau

@@ -27,7 +27,7 @@ from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.models import HOMOLOGOUS, HomologousOptions, PositionExtension
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
-from gateau_dagster.demo.language import (
+from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     BOS,
     EOS,

@@ -24,7 +24,7 @@ from gateau_dagster.config.inputs import (
     demo_shape,
 )
 from gateau_dagster.config.models import PositionExtension
-from gateau_dagster.demo.language import (
+from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     NOUNS,
     SENTENCE_WORDS,
@@ -161,7 +161,7 @@ def ensure_demo_data(config: Config) -> None:
     """
     if config.demo is None:
         return
-    from gateau_dagster.demo.pair import PAIR_SHAPES
+    from gateau_dagster.features.demo.pair import PAIR_SHAPES
 
     demo, folder = config.demo, demo_folder(config.work_folder, config.demo)
     if not (folder / "samples.jsonl").exists():
@@ -180,7 +180,7 @@ def ensure_demo_tokenizer(config: Config) -> None:
     """Write the pair's tokenizers beside their shapes; do nothing for another configuration."""
     if config.demo is None:
         return
-    from gateau_dagster.demo.pair import PAIR_SHAPES
+    from gateau_dagster.features.demo.pair import PAIR_SHAPES
 
     ensure_demo_data(config)
     for name, shape in PAIR_SHAPES.items():
@@ -193,7 +193,7 @@ def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
     """Build the demo's homologous pair if it is missing, in about a minute; do nothing for another configuration."""
     if config.demo is None:
         return
-    from gateau_dagster.demo.pair import build_pair, pair_is_current
+    from gateau_dagster.features.demo.pair import build_pair, pair_is_current
 
     folder = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
     if not pair_is_current(folder, seed=config.demo.seed):
