@@ -33,6 +33,7 @@ from gateau_dagster.pipeline.losses import RAW, losses, totals, unseen_shares
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.registry import feature_modules
 from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 from gateau_dagster.report.further import (
     FurtherSection,
@@ -176,6 +177,8 @@ def further_sections(state: State) -> list[FurtherSection]:
         checked = state.read(CHECKS_TABLE).drop("probability")
         shown = shown_candidates(checked)
         found.append(synthesis_section(checked, _with_texts(state, shown), _maps(state, shown.filter("accepted"))))
+    for module in feature_modules("report"):
+        found += module.sections(state)
     return found
 
 

@@ -11,13 +11,16 @@ from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.registry import feature_parts
 
+Planted: TypeAlias = Callable[[str, str], list[int]]
+"""Returns where in a context, by characters, the facts begin that an instruction asks for."""
 Inputs: TypeAlias = Literal["data", "tokenizers", "models"]
 
 
 class Feature:
     """A feature's additions to the pipeline, as FEATURE in its module `feature`; none of them is required.
 
-    Its other modules: `config` (SECTION), `assets` (functions that make its assets), `commands` (COMMANDS).
+    Its other modules are found, too: `config` with SECTION, `assets` with the functions that make its assets, `report`
+    with `sections` of the page, and `commands` with COMMANDS.
     """
 
     scratch: tuple[str, ...] = ()
@@ -29,6 +32,10 @@ class Feature:
     def configuration(self, folder: Path) -> Config | None:
         """Return the configuration that is built in, which works in a folder; None if the feature has none."""
         del folder
+
+    def planted(self, config: Config) -> Planted | None:
+        """Return where the truth of the configured samples stands; None if the feature did not make them."""
+        del config
 
     def is_built_in(self, store: Path) -> bool:
         """Return whether a local store was made from the data that the feature makes itself."""
@@ -45,6 +52,11 @@ class Feature:
 
     def warnings(self, config: Config) -> Iterator[str]:
         """Yield a sentence for each setting that is valid but may be unintended."""
+        del config
+        yield from ()
+
+    def declare(self, config: Config) -> Iterator[Asset]:
+        """Yield the assets that the report shows, or that assets of the feature read."""
         del config
         yield from ()
 
@@ -87,3 +99,9 @@ def built_in(folder: Path) -> Config:
 def is_built_in(store: Path) -> bool:
     """Return whether a local store was made from data that the product brings along."""
     return any(feature.is_built_in(store) for feature in features())
+
+
+def planted_values(config: Config) -> Planted | None:
+    """Return where the truth of the configured samples stands; None if no feature made them."""
+    found = (feature.planted(config) for feature in features())
+    return next((each for each in found if each is not None), None)

@@ -25,6 +25,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.data_checks import without_evidence
+from gateau_dagster.pipeline.feature import planted_values
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural, printable, unit_of_difference
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
@@ -42,16 +43,6 @@ from gateau_dagster.selection.evidence import NAMED_GAIN
 from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.presets import ScoreTerms, terms
 from gateau_dagster.selection.statistics import auroc_by_source
-
-
-def planted_values(context: str, instruction: str) -> list[int]:
-    """Return the first character, in the context, of the value of each requested fact; none if nothing is recalled."""
-    verb, *attributes = instruction.split() or [""]
-    if verb != "recall":
-        return []
-    found = (re.search(rf"(?<!\S)note {re.escape(name)} (\S+) \.(?!\S)", context) for name in attributes)
-    return [place.start(1) for place in found if place is not None]
-
 
 _DIGITS = re.compile(r"\d+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
@@ -262,7 +253,7 @@ def evidence_shares(inputs: ReportInputs) -> EvidenceShares | None:
         return None
     sources = inputs.raw.lazy().select("sample_id", "source").collect()
     table = inputs.named.with_columns(some=pl.col("named").list.len() > 0).join(sources, on="sample_id", how="left")
-    known = right_segments(inputs) if inputs.config.demo is not None else RIGHT.to_frame()
+    known = right_segments(inputs)
     found = table.join(known, on="sample_id", how="left")
     lines = (
         found.group_by("source")
@@ -277,14 +268,17 @@ def evidence_shares(inputs: ReportInputs) -> EvidenceShares | None:
 
 
 def right_segments(inputs: ReportInputs) -> pl.DataFrame:
-    """Return RIGHT for the demo's samples with a map: whether a far fact is planted, and whether the map names exactly
-    the segments with planted facts.
+    """Return RIGHT for the samples with a map, if it is known what is planted in them: whether a far fact is, and
+    whether the map names exactly the segments with planted facts.
     """
     found: list[tuple[str, bool, bool]] = []
+    planted = planted_values(inputs.config)
+    if planted is None:
+        return RIGHT.to_frame()
     samples = _samples(inputs, pl.lit(True))
     while batch := [*islice(samples, _BATCH)]:
         for name, one in inputs.evidence(batch).maps.items():
-            holding = far_segments_with(one, planted_values(one.sample.context, one.sample.instruction))
+            holding = far_segments_with(one, planted(one.sample.context, one.sample.instruction))
             found.append((name, bool(holding), {*one.named} == holding))
     return pl.DataFrame(found, schema=RIGHT, orient="row")
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gateau_dagster.config import Config
+from gateau_dagster.features.demo.language import planted_values
 from gateau_dagster.features.demo.prepare import (
     embedded_demo,
     ensure_demo_data,
@@ -10,7 +11,7 @@ from gateau_dagster.features.demo.prepare import (
     ensure_demo_tokenizer,
     is_demo_store,
 )
-from gateau_dagster.pipeline.feature import Feature, Inputs
+from gateau_dagster.pipeline.feature import Feature, Inputs, Planted
 from gateau_dagster.progress import Progress
 
 
@@ -29,6 +30,10 @@ class Demo(Feature):
     def configuration(self, folder: Path) -> Config:
         """Return the demo's configuration."""
         return embedded_demo(folder)
+
+    def planted(self, config: Config) -> Planted | None:
+        """Return `planted_values` for a configuration of the demo."""
+        return None if config.demo is None else planted_values
 
     def is_built_in(self, store: Path) -> bool:
         """Return whether the samples of a local store are those of the demo."""

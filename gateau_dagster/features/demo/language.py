@@ -6,6 +6,7 @@ is matching content, which a tiny model learns in a few hundred steps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -185,3 +186,12 @@ def build_tokenizer(model_max_length: int) -> PreTrainedTokenizerFast:
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
+
+
+def planted_values(context: str, instruction: str) -> list[int]:
+    """Return the first character, in the context, of the value of each requested fact; none if nothing is recalled."""
+    verb, *attributes = instruction.split() or [""]
+    if verb != "recall":
+        return []
+    found = (re.search(rf"(?<!\S)note {re.escape(name)} (\S+) \.(?!\S)", context) for name in attributes)
+    return [place.start(1) for place in found if place is not None]

@@ -8,9 +8,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from gateau_dagster.features.demo import language
-from gateau_dagster.features.demo.language import VALUES, VOCABULARY, Fact, build_tokenizer
+from gateau_dagster.features.demo.language import VALUES, VOCABULARY, Fact, build_tokenizer, planted_values
 from gateau_dagster.features.demo.prepare import demo_samples, demo_short_chat
-from gateau_dagster.report.build import planted_values
 
 
 def test_the_vocabulary_has_the_designs_sizes_and_no_word_twice() -> None:

@@ -1,0 +1,62 @@
+"""A feature is a folder: one is added as CONTRIBUTING.md shows, and each that exists is taken out of a copy."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contributing import block
+from tests.project import ROOT, change_config, command_environment
+
+FEATURES = sorted(each.parent.name for each in (ROOT / "gateau_dagster/features").glob("*/__init__.py"))
+FILES = ("config", "feature", "assets", "report", "commands")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The package's files in another folder, which a process may import instead."""
+    shutil.copytree(ROOT / "gateau_dagster", tmp_path / "copy/gateau_dagster", ignore=shutil.ignore_patterns("*.pyc"))
+    return tmp_path / "copy"
+
+
+def gateau(copied: Path, *arguments: str) -> str:
+    code = "import sys; from gateau_dagster.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**command_environment(), "PYTHONPATH": os.pathsep.join([str(copied), str(ROOT)])},
+        cwd=copied,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_feature_is_one_folder(copied: Path, made_once: Path, tmp_path: Path) -> None:
+    folder = copied / "gateau_dagster/features/largest"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""The largest sources."""\n')
+    for number, name in enumerate(FILES):
+        (folder / f"{name}.py").write_text(block("Adding a feature", number))
+    file = Path(shutil.copytree(made_once, tmp_path / "project")) / "gateau.yaml"
+    change_config(file, largest={"count": 1})
+    given = ("--config", str(file))
+    assert "gateau largest    the sources with the most samples" in gateau(copied, "--help")
+    assert json.loads(gateau(copied, "schema"))["properties"]["largest"]["description"].startswith("The sources")
+    plan = json.loads(gateau(copied, "plan", *given, "--json"))
+    assert [each["asset"] for each in plan["work"]] == ["largest_sources", "report"]
+    gateau(copied, "run", *given)
+    assert gateau(copied, "largest", *given).count("\n") == 1
+    assert "<h2>Largest sources</h2>" in (file.parent / "store/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_without_its_folder_a_feature_is_gone(name: str, copied: Path, made_once: Path, tmp_path: Path) -> None:
+    shutil.rmtree(copied / "gateau_dagster/features" / name)
+    file = Path(shutil.copytree(made_once, tmp_path / "project")) / "gateau.yaml"
+    assert json.loads(gateau(copied, "plan", "--config", str(file), "--json"))["work"] == []
