@@ -12,6 +12,7 @@ from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
 from gateau_dagster.evaluation.registry import document_similarity, one_document, reserving
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.data_checks import too_few
 
 
@@ -20,7 +21,7 @@ def raw_long_sft(step: Step) -> None:
     """Read all changed shards in one pass over the input; write each as soon as the last of its samples is read."""
     state, config = step.state, step.state.config
     # `gateau run` has checked this already, but a Materialise in the UI makes no plan.
-    state.check_accepted()
+    checks_of(state).check_accepted()
     check_rejected(state.index.rejects, config.long_sft)
     stale = {int(str(output.partition)): output for output in step.stale}
     if not stale:

@@ -39,6 +39,7 @@ from gateau_dagster.pipeline.synthesis_assets import (
     figure_digests,
     near_tokens,
 )
+from gateau_dagster.pipeline.synthesis_checks import lost_documents
 from gateau_dagster.progress import Progress
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
@@ -81,7 +82,7 @@ def synthetic_passages(step: Step, models: ModelsResource) -> None:
             "kinds": dict(Counter(row["kind"] for row in rows)),
         }
         step.progress(done, len(step.stale), "shards")
-    for warning in state.lost_documents():
+    for warning in lost_documents(state):
         step.log.warning(warning)
 
 

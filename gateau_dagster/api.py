@@ -27,6 +27,7 @@ from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.trainer_records import FORMS, check_form, records_table
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explore.one_sample import OneSample, one_sample
+from gateau_dagster.pipeline.checks import checked_plan, out_of_date
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.project import USUAL_FILE, configuration_name
 from gateau_dagster.pipeline.selection_reads import CHOSEN, ranking_asset
@@ -104,7 +105,9 @@ class Project:
             GateauError: the input or a model cannot be used, or there is no such asset.
         """
         rows = [
-            (work.asset, part, why) for work in self._state.plan_until(until).work for part, why in work.reasons.items()
+            (work.asset, part, why)
+            for work in checked_plan(self._state, until).work
+            for part, why in work.reasons.items()
         ]
         return pl.DataFrame(rows, {"asset": pl.String, "partition": pl.String, "why": pl.String}, orient="row")
 
@@ -306,7 +309,7 @@ def _current(state: State, asset: str, require_current: bool) -> pl.DataFrame:
 
 def _say_if_out_of_date(state: State, asset: str, *, require_current: bool, frames: int) -> None:
     """Warn or raise. `frames`: from here to the code that uses this module, whose line the warning names."""
-    sentence = state.out_of_date(asset)
+    sentence = out_of_date(state, asset)
     if sentence and require_current:
         raise GateauError("storage.out_of_date", sentence)
     if sentence:

@@ -134,6 +134,7 @@ FEATURES = {
         "synthesis",
         "config.synthesis",
         "pipeline.synthesis_assets",
+        "pipeline.synthesis_checks",
         "estimate.synthesis",
         "assets.synthesis",
     ),

@@ -25,6 +25,7 @@ from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_opti
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.pipeline.asset import UP_TO_DATE
+from gateau_dagster.pipeline.checks import checked_plan, checked_whole_plan
 from gateau_dagster.pipeline.input_versions import glance
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -89,7 +90,7 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
         at_work = _at_work(instance, config, store) or holder_of(config)
         if at_work is not None:
             return dg.SkipReason(f"at work: {at_work}")
-        plan = State(config=config).plan()
+        plan = checked_plan(State(config=config))
     except GateauError as error:
         return dg.SkipReason(f"cannot determine what is out of date: {error}")
     if not plan:
@@ -174,7 +175,7 @@ class Looks:
         """Return the plan for this signature, or None while a comparison is running or was of another signature.
 
         Raises:
-            GateauError: for the reasons of `State.whole_plan`; unforeseen errors are raised unchanged.
+            GateauError: for the reasons of `checked_whole_plan`; unforeseen errors are raised unchanged.
         """
         name = (config.work_folder, config.prefixes.keys)
         if name not in self._at_work:
@@ -193,7 +194,7 @@ def _comparison(config: Config) -> Future[tuple[State, Plan]]:
 
     def compare() -> None:
         try:
-            found.set_result((state, state.whole_plan()))
+            found.set_result((state, checked_whole_plan(state)))
         except BaseException as error:  # polars' panics too: a look without an end would stop all later ones
             found.set_exception(error)
 

@@ -44,6 +44,7 @@ from gateau_dagster.pipeline.asset import (
     UP_TO_DATE,
     Asset,
 )
+from gateau_dagster.pipeline.checks import checked_whole_plan
 from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, told_parts, truncation_of
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.pipeline.plan import Work
@@ -115,7 +116,7 @@ def check_result(
 
 
 def _up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
-    return staleness(state, asset, state.whole_plan().of(asset.key))
+    return staleness(state, asset, checked_whole_plan(state).of(asset.key))
 
 
 def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckResult:

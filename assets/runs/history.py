@@ -14,6 +14,7 @@ from gateau_dagster.assets.steps.failures import CODE, TITLE
 from gateau_dagster.assets.steps.partitions import asset_key, own_name
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.checks import checked_whole_plan
 from gateau_dagster.pipeline.plan import Key, Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.lease import known_store_id
@@ -145,10 +146,10 @@ def asset_statuses(state: State, instance: DagsterInstance | None) -> list[Asset
     """Return the status of all assets, in the order of the data's flow.
 
     Raises:
-        GateauError: for the reasons of `State.plan`.
+        GateauError: for the reasons of `checked_whole_plan`.
     """
     assets, recorded = state.pipeline.assets, state.recorded()
-    plan, sizes = state.whole_plan(recorded), state.store.files.sizes()
+    plan, sizes = checked_whole_plan(state, recorded), state.store.files.sizes()
     last = {} if instance is None else last_runs(instance, state.config, assets)
     failed = {} if instance is None else failed_since(last, last_failures(instance, state.config, assets))
     return [

@@ -34,6 +34,7 @@ from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.execution.row_checkpoints import FOLDER
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State, asks_hub
 from gateau_dagster.readable import plural
@@ -148,7 +149,7 @@ class _Refresh:
         recorded = record_what_the_store_holds(self._instance, State(config=config))
         for _ in range(_MOST_ROUNDS):
             state = State(config=config, asks_hub=not run_ids and asks_hub(config, self._until))
-            current = plan if plan is not None else state.plan_until(self._until)
+            current = plan if plan is not None else checked_plan(state, self._until)
             plan = None
             if not current:
                 if run_ids:  # what a changed setting has made no different is not out of date

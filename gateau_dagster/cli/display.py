@@ -31,6 +31,7 @@ from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.data.secret_scan import masked
 from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, GateauError, demo_place, shown_configuration
 from gateau_dagster.execution.interruption import at_end
+from gateau_dagster.pipeline.checks import out_of_date
 from gateau_dagster.pipeline.feature import is_built_in
 from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.project import earlier_demo_note
@@ -143,7 +144,7 @@ def say_if_out_of_date(out: Console, state: State, assets: Iterable[str], *, req
         GateauError: there is one, and `require_current` is set.
     """
     with out.status("Comparing the store with the configuration"):
-        sentences = [sentence for asset in assets if (sentence := state.out_of_date(asset))]
+        sentences = [sentence for asset in assets if (sentence := out_of_date(state, asset))]
     if sentences and require_current:
         raise GateauError("storage.out_of_date", sentences[0])
     for sentence in sentences:

@@ -18,6 +18,7 @@ from gateau_dagster.assets.selection import (
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.checks import out_of_date
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.recipes import Recipe
@@ -42,7 +43,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
     prepare_inputs(config)
     if as_json:
         prediction, outcomes, warnings = _forecast(state)
-        stale = any(map(state.out_of_date, _rests_on(state)))
+        stale = any(out_of_date(state, asset) for asset in _rests_on(state))
         record = forecast_record(prediction) | {
             "warnings": warnings,
             "outcomes": [sentence for outcome in outcomes for sentence in outcome.lines],

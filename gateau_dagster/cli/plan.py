@@ -34,6 +34,7 @@ from gateau_dagster.estimate.synthesis import PlannedSynthesis, check_generator,
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
 from gateau_dagster.evaluation.judging.asking import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
@@ -329,11 +330,11 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     """
     out, state = console(), State(config=config, asks_hub=asks_hub(config, until))
     if as_json:
-        out.print_json(json.dumps(plan_record(state, state.plan_until(until), workers)), ensure_ascii=True)
+        out.print_json(json.dumps(plan_record(state, checked_plan(state, until), workers)), ensure_ascii=True)
         return
     show_earlier_demo(out, config)
     with out.status("Comparing the store with the configuration"):
-        plan = state.plan_until(until)
+        plan = checked_plan(state, until)
     if not plan:
         show_unknown(out, state)
         out.print(f"[green]Everything is up to date.[/green] `{gateau_command('run')}` would do nothing.")
@@ -396,7 +397,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         **({"synthesis": record} if (record := synthesis_record(state, plan)) is not None else {}),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),
-        "warnings": state.warnings,
+        "warnings": checks_of(state).warnings,
     }
 
 
@@ -408,7 +409,7 @@ def show_unknown(out: Console, state: State) -> None:
 
 def show_warnings(out: Console, state: State) -> None:
     """Print the warnings, a sentence or two each."""
-    for said in state.warnings:
+    for said in checks_of(state).warnings:
         out.print(f"[yellow]![/yellow] {as_line(said)}", soft_wrap=False)
 
 

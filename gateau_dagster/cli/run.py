@@ -21,6 +21,7 @@ from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
@@ -54,7 +55,7 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         show_earlier_demo(out, config)
         with out.status("Comparing the store with the configuration"):
             state = State(config=config, asks_hub=asks_hub(config, until))
-            plan = state.plan_until(until)
+            plan = checked_plan(state, until)
         for needs in {state.asset(work.asset).needs for work in plan.work} - {None}:
             needs()  # before hours of scoring
         if plan:

@@ -25,6 +25,7 @@ from gateau_dagster.estimate.synthesis import check_planned
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
@@ -170,7 +171,7 @@ def print_validation(config: Config) -> None:
             look()
         except GateauError as error:
             findings.setdefault(str(error), error)
-    findings = {**{str(error): error for error in state.findings()}, **findings}
+    findings = {**{str(error): error for error in checks_of(state).findings()}, **findings}
     if len(findings) == 1:
         raise next(iter(findings.values()))
     if findings:

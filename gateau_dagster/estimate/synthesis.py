@@ -28,6 +28,7 @@ from gateau_dagster.evaluation.judging.asking import (
 )
 from gateau_dagster.evaluation.judging.replies import PROMPT, Replies, Reply, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -478,7 +479,7 @@ def check_shards_affordable(state: State, parts: Sequence[str]) -> None:
 def check_planned(state: State) -> None:
     """Check the servers for all synthetic tables that are out of date; for errors see `check_generator`."""
     if state.config.synthesis is not None:
-        check_generator(state, planned_synthesis(state, state.plan()))
+        check_generator(state, planned_synthesis(state, checked_plan(state)))
 
 
 def check_answers_affordable(state: State, parts: Sequence[str]) -> None:

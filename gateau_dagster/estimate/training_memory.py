@@ -18,6 +18,7 @@ from gateau_dagster.estimate.amounts import mixed_lengths, training_recipes
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.models.flops import alike
 from gateau_dagster.models.known_model import known_model
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.state import State
@@ -117,7 +118,7 @@ def check_training_memory(state: State, plan: Plan | None = None) -> None:
     """
     if not state.config.training.enabled or gpu_bytes(state.config.training) is None:
         return
-    check_memory(planned_memory(state, state.plan() if plan is None else plan, Estimator(state)))
+    check_memory(planned_memory(state, checked_plan(state) if plan is None else plan, Estimator(state)))
 
 
 def check_memory(planned: Sequence[TrainingMemory]) -> None:

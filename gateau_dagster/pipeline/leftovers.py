@@ -9,6 +9,7 @@ from pathlib import Path
 from gateau_dagster.data.folder_copy import PART
 from gateau_dagster.data.index import index_file
 from gateau_dagster.execution.row_checkpoints import FOLDER as PARTIAL
+from gateau_dagster.pipeline.checks import checked_whole_plan
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.loadable import downloads, scratch_of_store
 from gateau_dagster.pipeline.plan import Plan
@@ -75,9 +76,13 @@ def leftovers(state: State) -> list[Leftover]:
     """Return the superfluous files in the store and the work folder. The caller makes sure that no run is at work.
 
     Raises:
-        GateauError: for the reasons of `State.whole_plan`, or the store cannot be read.
+        GateauError: for the reasons of `checked_whole_plan`, or the store cannot be read.
     """
-    plan, store, work = state.whole_plan(), _Listing(state.store.files), _Listing(Files(str(state.config.work_folder)))
+    plan, store, work = (
+        checked_whole_plan(state),
+        _Listing(state.store.files),
+        _Listing(Files(str(state.config.work_folder))),
+    )
     found = [
         *_broken_writes(store),
         *_old_models(state, store),

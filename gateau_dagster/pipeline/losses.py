@@ -21,10 +21,9 @@ from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, SCORES
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.synthesis_checks import candidate_losses
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage import Stamp
-from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import yield_sentence
 
 # A truncated token is as lost as one of a rejected sample, so the same share is worth a warning.
 NOTABLE_CUT = NOTABLE_REJECTS
@@ -209,16 +208,6 @@ def _partly_read(state: State, asset: Asset, part: str) -> Iterator[DataLoss]:
         yield DataLoss(asset=f"{asset.key}[{part}]", sentence=sentence, notable=True)
 
 
-def _refused_candidates(state: State) -> Iterator[DataLoss]:
-    """Yield the yield of the synthetic candidates, if one is refused, and the prompts that were read in part."""
-    checked, lost = state.refusals()
-    if lost.len() or not checked["accepted"].all():
-        sentence = yield_sentence(checked, lost)
-        yield DataLoss(asset=CHECKS_TABLE, sentence=sentence, notable=not checked["accepted"].any())
-    if sentence := state.partly_read_passages():
-        yield DataLoss(asset=QUESTIONS_TABLE, sentence=sentence, notable=True)
-
-
 def partly_read_judgments(judgments: pl.DataFrame) -> str:
     """Return a sentence about prompts in tables.JUDGMENTS that the judge read in part; empty without any."""
     each = judgments.select("prompt", pl.col("prompt_tokens") // pl.col("requests")).iter_rows()
@@ -292,8 +281,8 @@ def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
         if asset.family == JUDGMENTS:
             for name in _made(state, asset):
                 yield from _partly_read(state, asset, name)
-        if asset.key == CHECKS_TABLE:
-            yield from _refused_candidates(state)
+        for place, sentence, notable in candidate_losses(state, asset.key):
+            yield DataLoss(asset=place, sentence=sentence, notable=notable)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):

@@ -12,6 +12,7 @@ import pytest
 from gateau_dagster.data import index as index_module
 from gateau_dagster.data import sample as sample_module
 from gateau_dagster.pipeline import model_checks
+from gateau_dagster.pipeline.checks import checks_of
 from tests import tiny_models
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.project import make_project, try_here, write_model
@@ -69,7 +70,7 @@ def test_an_early_release_s_store_is_computed_again_where_texts_spell_them(
         before = made.state().store.read_all("perplexity/long", ["0", "1"])
     (made.config.work_folder / "cache" / "control_tokens.json").unlink()
     state = made.state()
-    assert [said for said in state.warnings if "control tokens" in said] == [
+    assert [said for said in checks_of(state).warnings if "control tokens" in said] == [
         f"{place}. They are read as text"
         for place in (
             "long_sft.path: 1 of 4 samples spells control tokens of models.long and models.short, as s1 has '</s>'",

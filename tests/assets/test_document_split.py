@@ -16,6 +16,7 @@ from gateau_dagster.data.document_split import TEXTS, Documents, split
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explore.one_sample import one_sample
+from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.data_checks import too_few
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe
@@ -208,12 +209,12 @@ def test_a_limit_that_comes_when_the_documents_are_known_is_looked_at_before_any
     change_config(project.file, selection={"count": 60, "per_document": 1})
     planned = project.state()
     assert [work.asset for work in planned.plan_until("selected_subset").work] == ["selected_subset"]
-    (said,) = [warning for warning in planned.warnings if "per_document" in warning]
+    (said,) = [warning for warning in checks_of(planned).warnings if "per_document" in warning]
     assert said.startswith("selection.per_document: 1 leaves ") and said.endswith("fewer than the 60 to choose")
     change_config(project.file, selection={"rule": "per_source", "shares": {"a": 1}, "count": 30})
     for target in (None, "selected_subset"):
         with pytest.raises(GateauError, match=r"source .a. has \d+ samples that can be .*per_document: 1 leaves"):
-            project.state().plan_until(target)
+            checked_plan(project.state(), target)
 
 
 def test_the_limit_alone_finds_the_documents_and_says_when_they_are_too_few(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gateau_dagster.assets.trained_model import provenance
 from gateau_dagster.cli.show import print_sample
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.pipeline.asset import FAR_SHARE
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, MIX
 from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
@@ -233,5 +234,5 @@ def test_without_segments_there_is_no_evidence_and_the_reason_is_told(small: Pip
     state = small.state()
     assert "evidence" not in state.pipeline.by_key
     (reason,) = build.without_evidence(state.config)
-    assert reason in state.warnings and "gateau" in reason
+    assert reason in checks_of(state).warnings and "gateau" in reason
     assert {"evidence", "dependency"}.isdisjoint(tables.schema(state.asset("selected_subset").columns).names())

@@ -13,6 +13,7 @@ from transformers import AutoConfig
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.demo.language import document
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.loadable import loadable_model
 from tests.assets.harness import Pipeline, pipeline_on, value_of
 from tests.project import make_project
@@ -115,4 +116,4 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
         assert planned.index("homologous_model/long") < planned.index("cam")
         (tmp_path / "short.jsonl").unlink()
         with pytest.raises(GateauError, match=r"models\.long\.homologous\.short_texts: 'short\.jsonl' matches no file"):
-            pipeline.state().plan()
+            checked_plan(pipeline.state())

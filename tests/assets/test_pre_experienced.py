@@ -14,6 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.pipeline.checks import checked_plan
 from tests.assets.harness import Made, Pipeline, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_samples
 
@@ -141,4 +142,4 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
         assert planned.index("pre_experienced/cherry") < planned.index("perplexity/cherry")
         change_config(pipeline.file, models={"cherry": {"path": "pre_experienced:long"}})
         with pytest.raises(GateauError, match=r"models\.cherry\.pre_experience\.clusters: 18 samples cannot form 100"):
-            pipeline.state().plan()
+            checked_plan(pipeline.state())

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.checks import checks_of
 from tests.assets.harness import pipeline_on
 from tests.models.test_known_model import NEXT
 from tests.project import make_project
@@ -20,7 +21,7 @@ def test_robust_works_and_paper_is_refused_before_anything_runs(tmp_path: Path) 
     replace_model(tmp_path / "short", "qwen3_next", seed=1, window=32, **NEXT)
     replace_model(tmp_path / "long", "qwen3_next", seed=2, window=512, **NEXT)
     with pipeline_on(file) as pipeline:
-        (warning,) = pipeline.state().warnings
+        (warning,) = checks_of(pipeline.state()).warnings
         assert "Qwen3NextForCausalLM" in warning and "gives no attention weights" in warning
         pipeline.refresh()
         scores = pipeline.state().read("combined_scores")

@@ -11,6 +11,7 @@ import pytest
 
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.input_versions import glance, input_versions
 from gateau_dagster.pipeline.inputs import inputs_of
 from gateau_dagster.pipeline.project import load_project
@@ -102,7 +103,7 @@ def test_faults_are_named_with_their_ids(project: Path, rows: dict[str, Any], na
     with refused("methods.scores_file", match=named):
         found(project)
     with refused("methods.scores_file"):
-        State(config=load_project(project)).plan()
+        checked_plan(State(config=load_project(project)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_row_with_two_scores_is_refused(project: Path, name: str, content: byt
     (project.parent / name).write_bytes(content)
     change_config(project, selection={"method": {"scores": name}})
     with refused("methods.scores_file", match=named):
-        State(config=load_project(project)).plan()
+        checked_plan(State(config=load_project(project)))
 
 
 def test_a_text_that_mentions_a_score_is_none(project: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_missing_or_foreign_file_is_named(project: Path) -> None:
         found(project)
     (project.parent / "my_scores.parquet").unlink()
     with refused("data.missing", match=r"selection\.options\.scores: 'my_scores\.parquet' matches no"):
-        State(config=load_project(project)).plan()
+        checked_plan(State(config=load_project(project)))
     (project.parent / "a.txt").write_text("1")
     change_config(project, selection={"method": {"scores": "a.txt"}})
     with refused("methods.scores_file", match=r"is not one of \.parquet, \.csv"):
@@ -151,7 +152,7 @@ def test_samples_that_only_one_side_has_are_named(project: Path) -> None:
         pl.DataFrame({"sample_id": ["s00001", "s00002", "x"], "score": [1.0, None, 2.0]}),
         project.parent / "my_scores.parquet",
     )
-    absent, unknown = (each for each in State(config=load_project(project)).warnings if "my_scores" in each)
+    absent, unknown = (each for each in checks_of(State(config=load_project(project))).warnings if "my_scores" in each)
     assert "no score for 3 samples, which will not be chosen: s00000, s00002, s00003" in absent
     assert "my_scores.parquet has 1 sample that the data do not have" in unknown and unknown.endswith("x")
 

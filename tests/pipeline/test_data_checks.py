@@ -24,6 +24,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
 from gateau_dagster.pipeline import data_checks, model_checks
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.data_checks import check_training, chosen_share, warnings_of
 from gateau_dagster.pipeline.model_checks import check_trained_models, untried_models
 from gateau_dagster.pipeline.project import load_project
@@ -291,7 +292,7 @@ def test_an_architecture_that_could_not_be_tried_is_told(tmp_path: Path) -> None
 
 
 def warnings(project: Path) -> list[str]:
-    return [each for each in State(config=load_project(project)).warnings if "no far context" in each]
+    return [each for each in checks_of(State(config=load_project(project))).warnings if "no far context" in each]
 
 
 def with_sentences(folder: Path, *counts: int) -> Path:
@@ -342,7 +343,7 @@ def test_control_tokens_in_texts_are_counted_for_each_vocabulary(tmp_path: Path)
     write_model(tmp_path / "short", seed=1, window=64, tokenizer=used)
 
     def said() -> list[str]:
-        return [each for each in State(config=load_project(project)).warnings if "control token" in each]
+        return [each for each in checks_of(State(config=load_project(project))).warnings if "control token" in each]
 
     first, lost, second = said()
     assert "1 of 4 samples spells control tokens of models.long, as s00000 has '</s>'" in first

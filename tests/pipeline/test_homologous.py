@@ -13,6 +13,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.models.known_model import known_positions, own_window
 from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.text_mix import check_homologous, text_files, text_signatures
@@ -132,7 +133,7 @@ def test_missing_texts_are_an_error_at_planning(tmp_path: Path) -> None:
     demo = {"models.short.path": "demo:short", "long_sft.path": "demo:samples", "short_chat.path": "demo:conversations"}
     state = State(config=made(tmp_path, **demo))
     with refused("data.missing"):
-        state.plan()
+        checked_plan(state)
 
 
 def write_config(folder: Path, **content: Any) -> None:

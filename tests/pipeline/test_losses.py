@@ -11,6 +11,7 @@ from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.losses import (
     Totals,
     losses,
@@ -337,6 +338,6 @@ def test_a_count_above_the_samples_is_said(count: int, said: str, tmp_path: Path
     chosen = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
     state.store.write(pl.concat([chosen, pl.DataFrame(rows)], how="diagonal"), CHOSEN, None, Stamp(fingerprint="x"))
     assert unfilled(state).startswith(said) and bool(unfilled(state)) == bool(said)
-    assert [line for line in state.warnings if "selection.count" in line] == (
+    assert [line for line in checks_of(state).warnings if "selection.count" in line] == (
         [f"selection.count asks for {count:,} samples, but only 8 can be chosen."] if said else []
     )

@@ -12,6 +12,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import Trial
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline import model_checks
+from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.model_checks import unknown_chat_templates
 from gateau_dagster.pipeline.project import load_project
@@ -35,7 +36,7 @@ def test_damaged_files_are_named_with_their_place(project: Path) -> None:
     file = project.parent / "short" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "num_attention_heads": 0}))
     with refused("models.file_damaged", match=r"^models\.short\.path: .* num_attention_heads: '0'"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, code: str
     for file in (project.parent / "long").glob(files):
         file.unlink()
     with refused(code, match=r"^models\.long\.path: .*/long "):
-        state_of(project).plan()
+        checked_plan(state_of(project))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, code: str
 def test_what_transformers_cannot_read_is_told(project: Path, name: str, file: str, content: str) -> None:
     (project.parent / "long" / file).write_text(content)
     with refused("models.file_damaged", match=rf"^models\.long\.path: .*{name} "):
-        state_of(project).plan()
+        checked_plan(state_of(project))
 
 
 @pytest.mark.parametrize("kind", ["LlamaForCausalLM", "LlamaConfig"])
@@ -68,20 +69,20 @@ def test_a_tokenizer_class_that_is_none_is_told(project: Path, kind: str) -> Non
         file = project.parent / name / "tokenizer_config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": kind}))
     with refused("models.file_damaged", match=rf"^models\.\w+\.path: .*tokenizer .*{kind}"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
     assert known_tokenizer(load_project(project), "long") is None
 
 
 def test_a_first_token_that_is_lost_with_its_file_is_told(project: Path) -> None:
-    assert state_of(project).warnings == []
+    assert checks_of(state_of(project)).warnings == []
     for name in ("short", "long"):
         (project.parent / name / "tokenizer_config.json").unlink()
     for file in project.parent.glob("*/special_tokens_map.json"):
         file.unlink()
     state = state_of(project)
-    state.plan()
-    assert {line.partition(" ")[0] for line in state.warnings} == {"models.short.path:", "models.long.path:"}
-    assert "has no tokenizer_config.json. Without it, texts lack the <bos>" in state.warnings[0]
+    checked_plan(state)
+    assert {line.partition(" ")[0] for line in checks_of(state).warnings} == {"models.short.path:", "models.long.path:"}
+    assert "has no tokenizer_config.json. Without it, texts lack the <bos>" in checks_of(state).warnings[0]
 
 
 def test_a_model_without_a_first_token_loses_none(project: Path) -> None:
@@ -89,21 +90,21 @@ def test_a_model_without_a_first_token_loses_none(project: Path) -> None:
         (project.parent / name / "tokenizer_config.json").unlink()
         file = project.parent / name / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "bos_token_id": None}))
-    assert state_of(project).warnings == []
+    assert checks_of(state_of(project)).warnings == []
 
 
 def test_two_tokenizers_are_no_pair(project: Path) -> None:
     tokenizer().save_pretrained(project.parent / "short")
     with refused("models.not_homologous", match=r"models\.short"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
     change_config(project, selection={"method": "ladm", "options": {"ladm": {"span_length": 4, "first_scored": 6}}})
-    assert state_of(project).plan(), "nothing compares them"
+    assert checked_plan(state_of(project)), "nothing compares them"
 
 
 def test_a_tokenizer_that_only_says_more_is_the_same(project: Path) -> None:
     file = project.parent / "short" / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": 99}))
-    assert state_of(project).plan()
+    assert checked_plan(state_of(project))
 
 
 def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +117,7 @@ def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.M
     monkeypatch.setattr(model_checks, "try_chat_template", note)
     change_config(project, scoring={"template": "chat"})
     for _ in range(2):
-        assert state_of(project).plan()
+        assert checked_plan(state_of(project))
     assert tried == ["models.long.path"], "of two models with the same tokenizer one is tried"
     (project.parent / "long" / "chat_template.jinja").write_text("another")
     loadable_model(state_of(project), "long")
@@ -155,7 +156,9 @@ def test_a_chat_template_that_is_still_to_be_fetched_is_told(project: Path) -> N
     change_config(project, scoring=chat, models={"long": {"path": "nobody/nothing", "revision": "v2"}})
     [said] = unknown_chat_templates(load_project(project))
     assert said.startswith("models.long.path: the tokenizer of nobody/nothing is not on this machine yet")
-    assert "`hf download nobody/nothing --revision v2 --include" in said and said in state_of(project).warnings
+    assert (
+        "`hf download nobody/nothing --revision v2 --include" in said and said in checks_of(state_of(project)).warnings
+    )
     change_config(project, scoring={**chat, "template": "gateau"})
     assert unknown_chat_templates(load_project(project)) == []
 
@@ -168,7 +171,7 @@ def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
     index = project.parent / "long" / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}))
     with refused("models.incomplete", match=r"^models\.long\.path: .* 1 of .* 2 .* model-2\.safetensors"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
     for damaged, code in (
         ("{", "models.file_damaged"),
         ("{}", "models.incomplete"),
@@ -176,15 +179,15 @@ def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
     ):
         index.write_text(damaged)
         with refused(code):
-            state_of(project).plan()
+            checked_plan(state_of(project))
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
-    assert state_of(project).plan()
+    assert checked_plan(state_of(project))
 
 
 def test_bin_files_alone_want_trust(project: Path) -> None:
     (project.parent / "long" / "model.safetensors").rename(project.parent / "long" / "pytorch_model.bin")
     with refused("models.pickled", match=r"^models\.long\.path"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
 
 
 @pytest.mark.parametrize(("kind", "architecture"), [("t5", "T5ForConditionalGeneration"), ("bert", "BertForMaskedLM")])
@@ -197,16 +200,16 @@ def test_what_generates_no_text_is_told(project: Path, kind: str, architecture: 
         change_config(project, training={"enabled": True}, variants=also)
     edit(folder / "config.json", model_type=kind, architectures=[architecture], is_encoder_decoder=kind == "t5")
     with refused("models.not_causal", match=rf"^{of}\.path: .* is a {architecture}, not a causal language model"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
 
 
 def test_layers_for_adapters_that_the_model_lacks_are_told_before_anything_runs(project: Path) -> None:
     for modules in (["qproj"], ["q_proj", "qproj"]):
         change_config(project, training={"enabled": True, "lora": {"modules": modules}})
         with refused("training.lora", match="'qproj' does not fit this model"):
-            state_of(project).plan()
+            checked_plan(state_of(project))
     change_config(project, training={"enabled": True, "lora": {"modules": ["q_proj"]}})
-    assert state_of(project).plan().work
+    assert checked_plan(state_of(project)).work
 
 
 def learned(folder: Path, positions: int) -> None:
@@ -216,17 +219,17 @@ def learned(folder: Path, positions: int) -> None:
 def test_positions_that_a_model_has_not_learned_are_told(project: Path) -> None:
     learned(project.parent / "long", 64)
     with refused("models.positions", match=r"^models\.long\.path"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
     for window, fits in ((100, False), (64, True)):
         models = {"short": {"path": "short"}, "long": {"path": "long", "context": "window", "window": window}}
         change_config(project, models=models)
         if fits:
-            assert state_of(project).plan()
+            assert checked_plan(state_of(project))
         else:
             with refused("models.positions", match="64 learned positions, fewer than a window of 100 tokens"):
-                state_of(project).plan()
+                checked_plan(state_of(project))
     change_config(project, models={"long": {"path": "long"}}, selection={"method": "length"})
-    assert state_of(project).plan(), "it scores nothing"
+    assert checked_plan(state_of(project)), "it scores nothing"
     with refused("models.positions", match=r"^models\.long\.path"):
         model_checks.check_folder(load_project(project), "long", "hub:org/model:commit", scores=True)
 
@@ -235,7 +238,7 @@ def test_a_rotary_base_of_a_model_without_rotary_embedding_is_told(project: Path
     learned(project.parent / "long", 512)
     change_config(project, models={"long": {"path": "long", "rope_theta": 1e6}})
     with refused("models.no_rotary", match=r"^models\.long\.path"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
 
 
 CHATML = (
@@ -267,17 +270,17 @@ def use_template(project: Path, template: str) -> None:
 
 
 def test_an_answer_without_an_end_is_refused_before_anything_is_scored(chatting: Path) -> None:
-    assert state_of(chatting).plan()
+    assert checked_plan(state_of(chatting))
     use_template(chatting, CHATML.replace("</s>", " over."))
     with refused("models.no_end", match=r"^training\.model"):
-        state_of(chatting).plan()
+        checked_plan(state_of(chatting))
     change_config(chatting, training={"enabled": False})
-    assert state_of(chatting).plan(), "nothing is trained"
+    assert checked_plan(state_of(chatting)), "nothing is trained"
     change_config(chatting, training={"enabled": True}, scoring={"template": "gateau"})
-    assert state_of(chatting).plan()
+    assert checked_plan(state_of(chatting))
     edit(chatting.parent / "long" / "tokenizer_config.json", eos_token=None)
     with refused("models.no_end", match=r"^training\.model"):
-        state_of(chatting).plan()
+        checked_plan(state_of(chatting))
 
 
 def test_what_a_template_does_with_the_data_is_told_before_anything_runs(
@@ -287,9 +290,11 @@ def test_what_a_template_does_with_the_data_is_told_before_anything_runs(
     monkeypatch.setattr(model_checks, "try_chat_template", trials)
 
     def told() -> str:
-        return "\n".join(each for each in state_of(chatting).warnings if "template" in each or "short_chat" in each)
+        return "\n".join(
+            each for each in checks_of(state_of(chatting)).warnings if "template" in each or "short_chat" in each
+        )
 
-    assert state_of(chatting).plan() and told() == ""
+    assert checked_plan(state_of(chatting)) and told() == ""
     assert trials.call_count == 1, "one trial for both models, with the data's records and without"
     use_template(chatting, BLOCK)
     assert "models.short: its chat template puts '[THINK][/THINK]' before a finished answer" in told()
@@ -324,13 +329,13 @@ def test_conversations_of_the_long_data_are_tried_too(chatting: Path) -> None:
         file.write(json.dumps({"id": "talk", "messages": talk, "tools": [{"name": "f"}]}) + "\n")
     use_template(chatting, BLOCK)
     said = "rewrites earlier turns. 1 of the first 2 answers (50 %) of long_sft stay in the text without loss"
-    told = "\n".join(state_of(chatting).warnings)
+    told = "\n".join(checks_of(state_of(chatting)).warnings)
     assert said in told and "long_sft.turns: each trains each answer" in told and "of short_chat" in told
     change_config(chatting, training={"trained_turns": "last"})
-    assert "of long_sft" not in "\n".join(state_of(chatting).warnings)
+    assert "of long_sft" not in "\n".join(checks_of(state_of(chatting)).warnings)
     use_template(chatting, "{% if tools %}{{ raise_exception('no tools') }}{% endif %}" + CHATML)
     assert "1 of the first 1 conversation (100 %) of long_sft will be rejected" in "\n".join(
-        state_of(chatting).warnings
+        checks_of(state_of(chatting)).warnings
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.plan import INPUT, Plan
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -129,16 +130,16 @@ def test_versions_of_inputs_and_of_upstreams(project: Path) -> None:
 def test_a_rule_that_the_data_cannot_meet_is_known_before_anything_runs(tmp_path: Path) -> None:
     project = make_project(tmp_path, selection={"rule": "per_source", "shares": {"far": 1, "absent": 2}})
     with refused("selection.unknown_source", match=r"selection\.shares: .*'absent'; .*far, near"):
-        state_of(project).plan()
+        checked_plan(state_of(project))
 
 
 def test_a_model_that_cannot_serve_its_method_is_known_before_anything_runs(tmp_path: Path) -> None:
     options = {"ladm": {"model": "short", "span_length": 16, "first_scored": 6}}  # 112 tokens, where theta_A sees 64
     project = make_project(tmp_path, selection={"method": "ladm", "options": options})
     with refused("methods.no_sample_fits", match=r"^selection\.options\.ladm: .*112 "):
-        state_of(project).plan()
+        checked_plan(state_of(project))
     change_config(project, models={"short": {"path": "short"}, "long": {"path": "long"}})
-    assert state_of(project).plan()
+    assert checked_plan(state_of(project))
 
 
 def test_data_that_a_method_cannot_use_are_refused_before_anything_runs(project: Path) -> None:
@@ -146,4 +147,4 @@ def test_data_that_a_method_cannot_use_are_refused_before_anything_runs(project:
     change_config(project, models={"mini": {"path": "mini", "task": "embedding"}},
                   selection={"compare": ["target"], "options": options})  # fmt: skip
     with refused("methods.embedding_target", match="'nowhere'"):
-        state_of(project).plan()
+        checked_plan(state_of(project))

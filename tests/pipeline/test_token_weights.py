@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -103,9 +104,9 @@ def test_another_tokenizer_is_told_before_anything_runs(tmp_path: Path, loss: st
     write_model(tmp_path / "other", seed=3, tokenizer=tokenizer())
     change_config(file, training={"model": "other", "loss": loss}, evaluation={"enabled": False})
     with refused(f"training.{loss}"):
-        State(config=load_project(file)).plan()
+        checked_plan(State(config=load_project(file)))
     change_config(file, training={"loss": "token"})
-    State(config=load_project(file)).plan()
+    checked_plan(State(config=load_project(file)))
 
 
 def scored_project(folder: Path, **sections: Any) -> Path:

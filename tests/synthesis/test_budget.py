@@ -18,6 +18,7 @@ from gateau_dagster.estimate.synthesis import (
 )
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.features.demo.generator import ScriptedGenerator, serving
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.synthesis import PASSAGES_TABLE, QUESTIONS_TABLE
@@ -88,7 +89,7 @@ def test_a_judge_that_compares_answers_needs_its_key(tmp_path: Path) -> None:
     change_config(
         file, evaluation={"judge": {"base_url": "http://127.0.0.1:1/v1", "model": "j", "key": "NO_SUCH_KEY_HERE"}}
     )
-    found = State(config=load_project(file)).findings()
+    found = checks_of(State(config=load_project(file))).findings()
     assert any("NO_SUCH_KEY_HERE" in str(each) for each in found)
 
 

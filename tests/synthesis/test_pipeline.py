@@ -16,6 +16,7 @@ from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
 from gateau_dagster.features.demo.generator import ScriptedGenerator, demo_document, manner_of, serving
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import figure_digests
@@ -318,7 +319,7 @@ def test_records_without_a_text_and_too_few_candidates_are_reported(tmp_path: Pa
     file = project(tmp_path, "http://127.0.0.1:9/v1", documents=1, count=1000)
     change_config(file, synthesis={"documents": paths})
     (tmp_path / "docs" / "more.jsonl").write_text('{"body": "A text."}\n' * 2)
-    before = State(config=load_project(file)).warnings
+    before = checks_of(State(config=load_project(file))).warnings
     rejected = "synthesis.documents: 2 of 3 records rejected (66.7 %): 2 x no text"
     few = "1 of 2 shards have no document; lower synthesis.shards, or add documents"
     assert [each for each in before if "synthesis" in each] == [
@@ -330,7 +331,7 @@ def test_records_without_a_text_and_too_few_candidates_are_reported(tmp_path: Pa
         state = pipeline.state()
         made = table(state, PASSAGES_TABLE).height
         assert 0 < made < 500
-        assert [each for each in state.warnings if "synthesis" in each] == [
+        assert [each for each in checks_of(state).warnings if "synthesis" in each] == [
             rejected,
             f"synthesis.count: {made} of 1,000 candidates: {few}",
         ]

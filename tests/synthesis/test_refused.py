@@ -14,6 +14,7 @@ from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisChecksConfig
 from gateau_dagster.estimate.synthesis import planned_synthesis
 from gateau_dagster.features.demo.generator import ScriptedGenerator
+from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import figure_sentence
@@ -68,8 +69,8 @@ def all_ways_say(pipeline: Pipeline, match: str) -> None:
         "plan --until": lambda: print_plan(config, SYNTHETIC_SAMPLES),
         "validate": lambda: print_validation(config),
         "status": lambda: asset_statuses(pipeline.state(), pipeline.instance),
-        "Python": lambda: pipeline.state().plan_until(None),
-        "Materialize": pipeline.state().check_accepted,
+        "Python": lambda: checked_plan(pipeline.state()),
+        "Materialize": checks_of(pipeline.state()).check_accepted,
     }
     for way in ways.values():
         with refused("synthesis.none_accepted", match):
@@ -90,7 +91,7 @@ def test_the_yield_is_said_and_another_generator_is_asked(tmp_path: Path, server
         plan = state.plan()
         planned = planned_synthesis(state, plan)
         assert planned is not None and planned.candidates > 9 and planned.measured is None
-        assert plan.of(QUESTIONS_TABLE) and not [each for each in state.warnings if " 0 " in each]
+        assert plan.of(QUESTIONS_TABLE) and not [each for each in checks_of(state).warnings if " 0 " in each]
         print_plan(pipeline.config, None)
         waiting = {each.asset: each.standing for each in asset_statuses(state, pipeline.instance)}
         assert (waiting["raw_long_sft"], waiting["synthetic/passages"]) == ("missing", "current")
@@ -121,7 +122,7 @@ def test_an_empty_shard_is_no_rejected_record(tmp_path: Path, server: OddServer)
         pipeline.refresh("raw_long_sft")
         state = pipeline.state()
         assert state.read("raw_long_sft").height == 6 and state.index.rejected.is_empty()
-        (said,) = [each for each in state.warnings if "accepted" in each]
+        (said,) = [each for each in checks_of(state).warnings if "accepted" in each]
         assert "declined" in said and "prompts read in part only" in said, "the server reports 10 tokens of each"
         lost = {each.asset: each.sentence for each in losses(state, {CHECKS_TABLE}) if each.notable}
         assert re.match(r"0 of \d+ candidates accepted: declined \d+$", lost[CHECKS_TABLE])

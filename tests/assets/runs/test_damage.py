@@ -10,6 +10,7 @@ import pytest
 
 from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store, documents, store
@@ -47,7 +48,7 @@ def noticed(state: State) -> list[str]:
             look()
         except DamagedTableError as error:
             found.append(str(error))
-    return [*found, *(warning for warning in state.warnings if "is not what the training wrote" in warning)]
+    return [*found, *(warning for warning in checks_of(state).warnings if "is not what the training wrote" in warning)]
 
 
 def contents(root: Path) -> dict[Path, bytes]:

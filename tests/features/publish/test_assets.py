@@ -21,6 +21,7 @@ from gateau_dagster import tables
 from gateau_dagster.data import secret_scan
 from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.features.publish.feature import COLUMNS
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
@@ -206,9 +207,9 @@ def test_a_selection_that_a_benchmark_asks_about_is_not_published(kept: Pipeline
 def test_without_a_token_nothing_is_asked(kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN")
     assert "HF_TOKEN" in refusal(kept) and hub.received == []
-    assert not kept.state().findings() and "HF_TOKEN is not set" in "".join(kept.state().warnings)
+    assert not checks_of(kept.state()).findings() and "HF_TOKEN is not set" in "".join(checks_of(kept.state()).warnings)
     monkeypatch.setenv("HF_TOKEN", '"hf_abc"')
-    assert [error.code for error in kept.state().findings()] == ["hub.token"]
+    assert [error.code for error in checks_of(kept.state()).findings()] == ["hub.token"]
 
 
 def test_the_card_of_a_variant_gives_its_samples_again(kept: Pipeline, hub: Hub) -> None:

@@ -1,0 +1,88 @@
+"""Check the synthetic samples: what their tables lack, and whether the servers that make them have keys."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import polars as pl
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
+from gateau_dagster.errors import MissingUpstreamError
+from gateau_dagster.evaluation.generation.answering import partly_read_answers
+from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.synthesis_assets import document_keys, document_number
+from gateau_dagster.storage import Stamp
+from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import none_accepted, yield_sentence
+from gateau_dagster.synthesis.questions import PROMPT_TOKENS
+from gateau_dagster.tables import UNREAD
+
+
+def refused_candidates(state: State) -> str:
+    """Return why no synthetic candidate is accepted; empty if one is, or if their tables are not all made."""
+    keys = document_keys(state.config)
+    made = state.store.stamps((SYNTHETIC_SAMPLES, key) for key in keys)
+    if not keys or any(stamp is None or stamp.rows for stamp in made.values()):
+        return ""
+    return none_accepted(*refusals(state), partly_read_passages(state))
+
+
+def refusals(state: State) -> tuple[pl.DataFrame, pl.Series]:
+    """Return `reason` and `accepted` of the synthetic candidates, and why the others have no reply."""
+    keys = document_keys(state.config)
+    checked = state.store.read_all(CHECKS_TABLE, keys, ["reason", "accepted"])
+    lost = pl.concat(state.store.read_rejected(asset, keys) for asset in (QUESTIONS_TABLE, CHECKS_TABLE))
+    return checked, lost["reason"]
+
+
+def candidate_losses(state: State, asset: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield the losses of candidates as the table of the checks shows them: asset, sentence, and whether it is notable.
+
+    These are the yield, if a candidate is refused, and the prompts that were read in part. `asset`: others lose none.
+    """
+    if asset != CHECKS_TABLE:
+        return
+    checked, lost = refusals(state)
+    if lost.len() or not checked["accepted"].all():
+        yield CHECKS_TABLE, yield_sentence(checked, lost), not checked["accepted"].any()
+    if sentence := partly_read_passages(state):
+        yield QUESTIONS_TABLE, sentence, True
+
+
+def partly_read_passages(state: State) -> str:
+    """Return a sentence about prompts that the generator read in part; empty without any."""
+    keys, columns = document_keys(state.config), ["sample_id", PROMPT_TOKENS.name, UNREAD.name]
+    names = {key: [name for name in columns if name in state.store.columns(QUESTIONS_TABLE, key)] for key in keys}
+    parts = [state.store.read(QUESTIONS_TABLE, key, present) for key, present in names.items()]
+    return partly_read_answers(pl.concat(parts, how="diagonal"), at_least=True)
+
+
+def lost_documents(state: State) -> list[str]:
+    """Return warnings on records of `synthesis.documents` that hold none, and on too few candidates."""
+    options = state.config.synthesis
+    if options is None:
+        return []
+    stamps = state.stamps((PASSAGES_TABLE, key) for key in document_keys(state.config))
+    made = {
+        document_number(str(key)): stamp.rows or 0
+        for (_, key), stamp in stamps.items()
+        if stamp is not None and _is_current(state, PASSAGES_TABLE, key, stamp)
+    }
+    return state.documents.warnings(options, made)
+
+
+def _is_current(state: State, key: str, partition: str | None, stamp: Stamp) -> bool:
+    try:
+        return state.asset(key).is_current(stamp, state.wanted_stamp(key, partition).fingerprint)
+    except MissingUpstreamError:
+        return False
+
+
+def server_checks(config: Config) -> Iterator[Callable[[], object]]:
+    """Yield the checks of the keys of the judge and the generator that `synthesis` asks, if it is configured."""
+    if (options := config.synthesis) is None:
+        return
+    if options.compares_by_judge and (judge := config.evaluation.judge) is not None:
+        yield partial(server_key, judge.place, judge.key, judge.base_url)
+    yield partial(server_key, options.generator.place, options.generator.key, options.generator.base_url)
