@@ -39,7 +39,7 @@ from gateau_dagster.pipeline.synthesis_assets import (
     figure_digests,
     near_tokens,
 )
-from gateau_dagster.pipeline.synthesis_checks import lost_documents
+from gateau_dagster.pipeline.synthesis_checks import documents_of, lost_documents
 from gateau_dagster.progress import Progress
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
@@ -73,11 +73,11 @@ def synthetic_passages(step: Step, models: ModelsResource) -> None:
     asked = asked_texts(state, models, step.progress)
     for done, output in enumerate(step.in_turn(), start=1):
         number = shard_number(output)
-        rows = candidates(state.documents.documents(number), options, quota(options, number), asked)
-        rejected = rejected_frame(state.documents.rejected(number))
+        rows = candidates(documents_of(state).documents(number), options, quota(options, number), asked)
+        rejected = rejected_frame(documents_of(state).rejected(number))
         output.write(pl.DataFrame(rows, schema=schema(PASSAGES), orient="row"), rejected, computed=len(rows))
         output.metadata |= {
-            "documents": state.documents.shard(number).height,
+            "documents": documents_of(state).shard(number).height,
             "candidates": len(rows),
             "kinds": dict(Counter(row["kind"] for row in rows)),
         }
@@ -95,7 +95,7 @@ def synthetic_questions(step: Step, judge: JudgeResource) -> None:
     check_shards_affordable(state, [str(output.partition) for output in step.stale])
     generating = generator(state, judge, step.progress)
     for output in step.in_turn():
-        documents = partial(state.documents.documents, shard_number(output))
+        documents = partial(documents_of(state).documents, shard_number(output))
         before = generating.paid
         rows = state.store.read(PASSAGES_TABLE, output.partition).to_dicts()
         table, unanswered = questions(rows, documents, generating, options)
@@ -119,7 +119,7 @@ def synthetic_contexts(step: Step, models: ModelsResource) -> None:
     of_benchmarks = asked_texts(state, models, step.progress)
     for done, output in enumerate(step.in_turn(), start=1):
         asked = state.store.read(QUESTIONS_TABLE, output.partition)
-        documents = state.documents.documents(shard_number(output))
+        documents = documents_of(state).documents(shard_number(output))
         output.write(contexts(asked, documents, tokenizer, options_of(state), of_benchmarks))
         step.progress(done, len(step.stale), "shards")
 
@@ -182,7 +182,7 @@ def tried(
     Raises:
         GateauError: theta_B is still to be made; or as the generator and the checks do.
     """
-    options, index = options_of(state), state.documents
+    options, index = options_of(state), documents_of(state)
     if options.is_verified:
         model_version(state, LONG)  # a model that is still to be made ends the trial before anything is paid
     ids = sorted(index.table["document"].drop_nulls())

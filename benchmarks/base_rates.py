@@ -31,7 +31,8 @@ from real_selection import FRAME, size
 
 from gateau_dagster.config.inputs import LongSftConfig
 from gateau_dagster.config.selection import CLASSES
-from gateau_dagster.data.index import InputIndex, build_index, read_samples
+from gateau_dagster.data.index import build_index, read_samples
+from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.selection.evidence import CLASS_OF, dependencies
 from gateau_dagster.selection.forecast import corrected_share

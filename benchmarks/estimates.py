@@ -16,8 +16,8 @@ from typing import Any
 
 from common import show, table, verdict
 
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.effort import efforts_by_asset, table_efforts
 
 HEADER = ("table", "shards", "low", "planned", "high", "actual", "actual/planned", "in range", "share of peak")
@@ -40,7 +40,7 @@ def main() -> int:
     """The table, and the sum of all tables against the target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path)
-    state = State(config=load_project(parser.parse_args().config))
+    state = state_of(config=load_project(parser.parse_args().config))
     efforts = efforts_by_asset(state.recorded())
     planned = {
         asset: [each for each in shards if (each.get("planned") or {}).get("seconds")]

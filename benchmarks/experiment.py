@@ -33,7 +33,7 @@ from gateau_dagster.config.variants import BASE
 from gateau_dagster.estimate.questions import detectable
 from gateau_dagster.evaluation.statistics.compare import TAIL, Matrix, VarianceSource, half_width, holm, paired
 from gateau_dagster.evaluation.statistics.experiment import lines_of
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage.local import write_if_other
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "experiment"
@@ -211,7 +211,7 @@ def arms_of(project: Project) -> list[str]:
 
 def measured(project: Project) -> set[str]:
     """Return the variants that have answered."""
-    state = State(config=project.config)
+    state = state_of(config=project.config)
     return {name for name in project.config.variant_set if state.stamp(SCORES, name) is not None}
 
 
@@ -232,7 +232,7 @@ class Values:
     @classmethod
     def of(cls, project: Project, config: Path, seeds: int) -> "Values":
         """Read them from the store."""
-        store, names = State(config=project.config).store, [*project.config.variant_set]
+        store, names = state_of(config=project.config).store, [*project.config.variant_set]
         tables = {name: store.read(SCORES, name, ["question_id", "value"]) for name in names}
         lines = config.with_name("questions.jsonl").read_text(encoding="utf-8").splitlines()
         scores = {name: dict(table.iter_rows()) for name, table in tables.items()}
@@ -366,7 +366,7 @@ def trained_on(project: Project, reference: str) -> dict[str, Json]:
     `nested`: the share of its samples that need no far text that the reference has too, with the same seed; None
     without such a sample.
     """
-    store, found = State(config=project.config).store, {}
+    store, found = state_of(config=project.config).store, {}
     for name, variant in project.config.variant_set.items():
         if variant.kind != "selected":
             continue

@@ -28,6 +28,7 @@ from gateau_dagster.data.trainer_records import FORMS, check_form, records_table
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explore.one_sample import OneSample, one_sample
 from gateau_dagster.pipeline.checks import checked_plan, out_of_date
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.project import USUAL_FILE, configuration_name
 from gateau_dagster.pipeline.selection_reads import CHOSEN, ranking_asset
@@ -226,7 +227,7 @@ class Project:
 
     @property
     def _state(self) -> State:
-        return State(config=self.config)
+        return state_of(config=self.config)
 
 
 def open(config: str | Path | None = None) -> Project:

@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 
 from gateau_dagster.config import Config, Prefixes
 from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.project import checked_project
 
@@ -46,4 +47,4 @@ class ConfigurationResource(dg.ConfigurableResource):
 
     def state(self) -> State:
         """Return the store and the input as they are now."""
-        return State(config=self.config)
+        return state_of(config=self.config)

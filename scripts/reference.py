@@ -25,7 +25,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.selection import OwnScores
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.pipeline.asset import Asset
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.project import configuration_model
 
 DOCS = Path(__file__).parents[1] / "docs"

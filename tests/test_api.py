@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import gateau_dagster
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.observed import state_of
 from tests.error_codes import refused
 from tests.project import change_config, command_environment, make_project, sample, write_model
 from tests.runs.test_kill import instance_of
@@ -143,7 +143,7 @@ def test_a_project_keeps_its_file_but_not_a_plug_in(
     opened = gateau_dagster.open()
     monkeypatch.setenv("GATEAU_CONFIG", str(tmp_path / "elsewhere.yaml"))
     before = opened.config
-    state = State(config=before)
+    state = state_of(config=before)
     for shard in state.shards:
         state.store.write(
             pl.DataFrame({"sample_id": []}), "method_scores/own", shard, state.wanted_stamp("method_scores/own", shard)

@@ -19,9 +19,9 @@ from gateau_dagster import GateauPipeline
 from gateau_dagster.assets.runs.automation import inputs_sensor
 from gateau_dagster.config import Prefixes
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.configuration import ConfigurationResource
 from tests.error_codes import refused
 from tests.project import ROOT, command_environment, gateau, make_demo, make_project
@@ -104,7 +104,7 @@ def test_a_run_makes_and_records_the_assets_of_one(located: Located) -> None:
             [dg.AssetCheckKey(dg.AssetKey(second), "unique_ids")]
         )
         assert [record.evaluation.passed for record in checks.values() if record.evaluation] == [True]
-        state = State(config=load_project(located.file))
+        state = state_of(config=load_project(located.file))
         assert [work.partitions for work in state.plan_until("raw_long_sft").work] == [["0"]], "as `gateau plan` says"
         assert located.run(instance, first, partition_key="1").success, "which is on record and computes nothing"
         event = instance.get_latest_materialization_event(dg.AssetKey(first))

@@ -18,8 +18,8 @@ import yaml
 from pydantic import TypeAdapter
 
 from gateau_dagster.cli.commands import cli
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import check_project, configuration_schema, load_project, parse_project
-from gateau_dagster.pipeline.state import State
 from tests.project import ROOT, command_environment, make_project
 from tests.prose import FORMS, forbidden
 
@@ -277,7 +277,7 @@ def test_other_libraries_read_every_table(whole_run: Path, tmp_path: Path, monke
     exec(page.text, found)
     assert [len(found["best"]), len(found["by_source"]), found["segments"].num_rows] == [8, 2, 36]
     assert datasets.load_dataset("gateau_store/cam", split="train").num_rows == 36, "no file without rows"
-    state = State(config=load_project(whole_run))
+    state = state_of(config=load_project(whole_run))
     tables = [asset for asset in state.pipeline.assets if asset.columns and asset.key in state.pipeline.required]
     assert len(tables) > 8
     for asset in tables:

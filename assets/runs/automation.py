@@ -27,6 +27,7 @@ from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.pipeline.asset import UP_TO_DATE
 from gateau_dagster.pipeline.checks import checked_plan, checked_whole_plan
 from gateau_dagster.pipeline.input_versions import glance
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
@@ -90,7 +91,7 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
         at_work = _at_work(instance, config, store) or holder_of(config)
         if at_work is not None:
             return dg.SkipReason(f"at work: {at_work}")
-        plan = checked_plan(State(config=config))
+        plan = checked_plan(state_of(config=config))
     except GateauError as error:
         return dg.SkipReason(f"cannot determine what is out of date: {error}")
     if not plan:
@@ -190,7 +191,7 @@ class Looks:
 
 def _comparison(config: Config) -> Future[tuple[State, Plan]]:
     """Start to compare in a daemon thread, which does not keep the process from ending."""
-    state, found = State(config=config), Future[tuple[State, Plan]]()
+    state, found = state_of(config=config), Future[tuple[State, Plan]]()
 
     def compare() -> None:
         try:

@@ -45,8 +45,9 @@ from gateau_dagster.pipeline.asset import (
     Asset,
 )
 from gateau_dagster.pipeline.checks import checked_whole_plan
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, told_parts, truncation_of
-from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percent, plural

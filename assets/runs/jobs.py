@@ -15,7 +15,7 @@ from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_options, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import DOCUMENTS, UP_TO_DATE, VARIANT
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
 from gateau_dagster.storage.stamp import fingerprint

@@ -44,7 +44,7 @@ from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.errors import GateauError, UnforeseenError, gateau_command
 from gateau_dagster.execution.interruption import ENDING, at_end, at_request
 from gateau_dagster.pipeline.asset import DOCUMENTS, VARIANT
-from gateau_dagster.pipeline.pipeline import partition_sets
+from gateau_dagster.pipeline.declared import partition_sets
 from gateau_dagster.pipeline.plan import Plan, Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.configuration import ConfigurationResource

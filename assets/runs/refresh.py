@@ -35,8 +35,9 @@ from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.checks import checked_plan
+from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.plan import Plan
-from gateau_dagster.pipeline.state import State, asks_hub
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.lease import store_id, store_lease
@@ -144,11 +145,11 @@ class _Refresh:
         ended = self._after_earlier_runs()
         remove_old_boards(config, self._instance)
         if ended:
-            _remove_saved_rows(State(config=config))
+            _remove_saved_rows(state_of(config=config))
         # This comes first, so that Dagster sees inputs as older than what the runs below make of them.
-        recorded = record_what_the_store_holds(self._instance, State(config=config))
+        recorded = record_what_the_store_holds(self._instance, state_of(config=config))
         for _ in range(_MOST_ROUNDS):
-            state = State(config=config, asks_hub=not run_ids and asks_hub(config, self._until))
+            state = state_of(config=config, asks_hub=not run_ids and asks_hub(config, self._until))
             current = plan if plan is not None else checked_plan(state, self._until)
             plan = None
             if not current:

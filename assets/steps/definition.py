@@ -26,8 +26,9 @@ from gateau_dagster.assets.steps.partitions import (
 from gateau_dagster.assets.steps.step import MARK, asset_step
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import VARIANT, Asset
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.inputs import Input, inputs_of
-from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.readable import plural
 from gateau_dagster.registry import feature_modules
 

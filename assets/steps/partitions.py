@@ -10,7 +10,8 @@ import dagster as dg
 from dagster._core.storage.tags import EXTERNALLY_MANAGED_ASSETS_TAG
 
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets
+from gateau_dagster.pipeline.declared import partition_sets
+from gateau_dagster.pipeline.pipeline import Pipeline
 
 
 def asset_key(config: Config, asset: str) -> dg.AssetKey:

@@ -36,8 +36,9 @@ from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT
+from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
-from gateau_dagster.pipeline.state import State, asks_hub
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.lease import store_lease
@@ -168,7 +169,7 @@ class Step:
         self.assets = selected_assets(context, configuration.key_prefix)
         config = configuration.config
         publishes = any(asks_hub(config, asset) for asset in self.assets)
-        self.state = State(config=config, progress=progress, asks_hub=publishes)
+        self.state = state_of(config=config, progress=progress, asks_hub=publishes)
         self._kept: Stamp | None = None
         self._at: Output | None = None
         self._recorded: Counter[str] = Counter()

@@ -22,8 +22,8 @@ from rich.table import Table
 
 from gateau_dagster.features.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
 from gateau_dagster.features.demo.language import ATTRIBUTES, VALUES
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.questions import question_prompt
 
@@ -47,7 +47,7 @@ def write_inputs(out: Path, port: int) -> Path:
 
 def outcomes(file: Path) -> dict[str, Counter[str]]:
     """Return how many candidates were accepted or refused for each reason, by what the generator did."""
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     asked, checked = (state.read(asset) for asset in (QUESTIONS_TABLE, CHECKS_TABLE))
     found: dict[str, Counter[str]] = {name: Counter() for name in (HONEST, *CHEATS)}
     both = asked.join(checked.select("sample_id", "reason"), on="sample_id").filter(pl.col("fault") != "declined")

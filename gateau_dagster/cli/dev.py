@@ -22,6 +22,7 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.execution.interruption import end_tree, noted_signals
 from gateau_dagster.explore.publish import FOLDER
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.documents import read_document
@@ -179,7 +180,7 @@ def open_in_browser(config: Config, what: str, port: int) -> None:
     Raises:
         GateauError: no page has this name, the page does not exist yet, or no UI runs at that port.
     """
-    address = _served(port) if what == UI else _page(State(config=config), what)
+    address = _served(port) if what == UI else _page(state_of(config=config), what)
     shown = webbrowser.open(address)
     console().print(f"{'Opened' if shown else 'Cannot open a browser. Open this address:'} {as_line(address)}")
 

@@ -40,10 +40,10 @@ from gateau_dagster.data.trainer_records import (
 )
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
 from gateau_dagster.pipeline.feature import features, prepare_inputs
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.outputs import check_output
 from gateau_dagster.pipeline.project import configuration_name
 from gateau_dagster.pipeline.selection_reads import CHOSEN
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.local import replace_local
@@ -84,7 +84,7 @@ def export_selection(
             "export.ending", f"{file} must end in {' or '.join(_KINDS)}, which decides how it is written."
         )
     check_output(config, file, configuration_name())
-    out, state = console(), State(config=config)
+    out, state = console(), state_of(config=config)
     with TemporaryDirectory() as scratch:
         selected = pq.ParquetFile(state.store.fetched(CHOSEN, Path(scratch)))
         say_if_out_of_date(out, state, [CHOSEN], require_current=require_current)

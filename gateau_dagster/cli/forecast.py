@@ -20,6 +20,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.checks import out_of_date
 from gateau_dagster.pipeline.feature import prepare_inputs
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
@@ -39,7 +40,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
     Raises:
         GateauError: a table is missing, with what to run, or the data cannot satisfy the rule.
     """
-    out, state = console(), State(config=config)
+    out, state = console(), state_of(config=config)
     prepare_inputs(config)
     if as_json:
         prediction, outcomes, warnings = _forecast(state)

@@ -24,6 +24,7 @@ from gateau_dagster.estimate.scored_model import TokenRates, token_rates
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.model_config import learned_positions, rotary_positions
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.outputs import named_files
 from gateau_dagster.pipeline.project import USUAL_FILE, as_text, configuration_schema, parse_project
 from gateau_dagster.pipeline.state import State
@@ -161,7 +162,7 @@ def proposed_text(folder: Path, answers: Answers) -> str:
         "training": {"enabled": False},
         "selection": {"method": "length"},
     }
-    state = State(config=parse_project(yaml.safe_dump(sections), folder=folder))
+    state = state_of(config=parse_project(yaml.safe_dump(sections), folder=folder))
     with console().status("Reading the samples"):
         index = state.index
     for share, sentence in (

@@ -35,10 +35,11 @@ from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory
 from gateau_dagster.evaluation.judging.asking import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
+from gateau_dagster.pipeline.declared import left_out_sentence
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models
-from gateau_dagster.pipeline.pipeline import left_out_sentence
+from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
-from gateau_dagster.pipeline.state import State, asks_hub
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import indented_lines, number, plural, unit_of_difference
 from gateau_dagster.report.effort import quantity
 from gateau_dagster.training.memory_plan import PARTS
@@ -328,7 +329,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan is printed,
             files of a benchmark cannot be read, or a training run does not fit into its GPUs.
     """
-    out, state = console(), State(config=config, asks_hub=asks_hub(config, until))
+    out, state = console(), state_of(config=config, asks_hub=asks_hub(config, until))
     if as_json:
         out.print_json(json.dumps(plan_record(state, checked_plan(state, until), workers)), ensure_ascii=True)
         return

@@ -24,8 +24,9 @@ from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
-from gateau_dagster.pipeline.state import State, asks_hub
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.storage import fence
@@ -54,10 +55,11 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         )
         show_earlier_demo(out, config)
         with out.status("Comparing the store with the configuration"):
-            state = State(config=config, asks_hub=asks_hub(config, until))
+            state = state_of(config=config, asks_hub=asks_hub(config, until))
             plan = checked_plan(state, until)
-        for needs in {state.asset(work.asset).needs for work in plan.work} - {None}:
-            needs()  # before hours of scoring
+        for work in plan.work:
+            if (needs := state.asset(work.asset).needs) is not None:
+                needs()  # before hours of scoring
         if plan:
             show_plan(out, state, plan)
         else:

@@ -22,8 +22,8 @@ from gateau_dagster.explore.one_sample import (
 )
 from gateau_dagster.explore.publish import TextPart, pieces, shortened
 from gateau_dagster.pipeline.feature import prepare_inputs
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, number, plural, printable
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
 from gateau_dagster.report.evidence_card import Bar, Depends, SpanStrip
@@ -86,7 +86,7 @@ def print_sample(config: Config, name: str, method: str | None, *, require_curre
     Raises:
         GateauError: there is no such sample or method, or a table cannot be read.
     """
-    out, state = console(), State(config=config)
+    out, state = console(), state_of(config=config)
     prepare_inputs(config)
     with out.status("Reading the tables"):
         found = one_sample(state, name)
@@ -120,7 +120,7 @@ def print_top(config: Config, count: int, method: str | None, *, require_current
     Raises:
         GateauError: nothing is scored yet, there is no such method, or a table cannot be read.
     """
-    out, state = console(), State(config=config)
+    out, state = console(), state_of(config=config)
     prepare_inputs(config)
     with out.status("Reading the tables"):
         ranking = _ranking(made_rankings(state), method)

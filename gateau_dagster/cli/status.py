@@ -18,6 +18,7 @@ from gateau_dagster.cli.display import WholeTable, as_line, console, left_table
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.leftovers import Leftover, leftovers
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import indented_lines, plural
 from gateau_dagster.resources.lease import holder_of, whole_store_lease
@@ -33,7 +34,7 @@ def print_status(config: Config, *, as_json: bool = False) -> None:
     Raises:
         GateauError: the input, the store or Dagster's records cannot be read.
     """
-    out, state = console(), State(config=config)
+    out, state = console(), state_of(config=config)
     with recorded_history(config) as instance:
         if as_json:
             out.print_json(json.dumps(status_record(state, instance)), ensure_ascii=True)
@@ -132,7 +133,7 @@ def clean_up(config: Config, *, yes: bool, as_json: bool) -> None:
     out = console()
     _check_idle(config)
     with out.status("Looking for what nothing needs"):
-        found = leftovers(State(config=config))
+        found = leftovers(state_of(config=config))
     if not as_json:
         _show(found)
     asked = bool(found) and not yes and not as_json and sys.stdin.isatty()
@@ -182,7 +183,7 @@ def _show(found: list[Leftover]) -> None:
 def _removed(config: Config, shown: list[Leftover]) -> int:
     """Remove what was shown and is still of no use, and return its bytes. No run can begin to use it meanwhile."""
     with whole_store_lease(config, "gateau clean", lambda text: click.echo(as_line(text), err=True)):
-        now = {(each.address, each.upload): each for each in leftovers(State(config=config))}
+        now = {(each.address, each.upload): each for each in leftovers(state_of(config=config))}
         for each in shown:
             if (each.address, each.upload) in now:
                 each.remove()

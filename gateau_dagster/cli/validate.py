@@ -14,7 +14,8 @@ from rich.console import Console
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.plan import show_warnings
 from gateau_dagster.config import Config, ShortChatConfig
-from gateau_dagster.data.index import InputIndex, read_samples
+from gateau_dagster.data.index import read_samples
+from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
@@ -27,6 +28,7 @@ from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.losses import prompted_models
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.readable import plural, printable
@@ -110,7 +112,7 @@ def print_synthesis(config: Config) -> None:
 
     if config.synthesis is None:
         raise GateauError("synthesis.missing", "--synthesis: tries the section synthesis: add it, or leave this out")
-    out, state = console(), State(config=config)
+    out, state = console(), state_of(config=config)
     say = partial(out.print, style="dim")
     with whole_store_lease(config, "gateau validate", say), out.status("Writing and checking synthetic samples"):
         found, checked = tried(state, ModelsResource(), JudgeResource(), silent, _TRIED_DOCUMENTS)
@@ -157,7 +159,7 @@ def print_validation(config: Config) -> None:
     Raises:
         GateauError: there is such a reason: from the input, the models, the device, the store or a server's key.
     """
-    out, state = console(), State(config=config)
+    out, state = console(), state_of(config=config)
     looks = (
         partial(_show_input, out, state),
         partial(show_warnings, out, state),

@@ -33,6 +33,7 @@ from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import LONG, document_number, figure_digests
+from gateau_dagster.pipeline.synthesis_checks import documents_of
 from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
@@ -195,7 +196,7 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
     for part in parts:
         number = document_number(part)
         if part in outdated[PASSAGES_TABLE]:
-            unchosen += quota(options, number) if state.documents.shard(number).height else 0
+            unchosen += quota(options, number) if documents_of(state).shard(number).height else 0
         elif part in outdated[QUESTIONS_TABLE]:
             questions += _questions_of(state, part, replies)
         else:
@@ -359,7 +360,7 @@ def _questions_of(state: State, part: str, replies: Replies) -> QuestionRequests
     """Return the requests for the questions about a shard's passages in the store."""
     options = state.config.synthesis
     assert options is not None
-    documents = partial(state.documents.documents, document_number(part))
+    documents = partial(documents_of(state).documents, document_number(part))
     return question_requests(state.store.read(PASSAGES_TABLE, part).to_dicts(), documents, options, replies)
 
 
@@ -369,7 +370,7 @@ def _questions_to_come(state: State, count: CountTokens, number: int) -> Planned
     assert options is not None
     settings, replies = options.generator, _replies(state, options)
     passage = round(options.passage_words * _TOKENS_OF_A_WORD)
-    mean = state.documents.table["characters"].mean() if number else None
+    mean = documents_of(state).table["characters"].mean() if number else None
     document = round(mean / len(_WORD)) if isinstance(mean, float) else 0
     requests, prompt, reply = 0.0, 0.0, 0.0
     for kind, share in (options.kinds if options.is_verified else PROLONG_KINDS).items():

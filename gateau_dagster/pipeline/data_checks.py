@@ -12,7 +12,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError

@@ -14,7 +14,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.schema import FEATURE_SECTIONS
 from gateau_dagster.data.document_split import CODE_VERSION as SPLIT_CODE_VERSION
 from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
+from gateau_dagster.data.input_index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
 from gateau_dagster.evaluation.registry import (
     asset_of,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.training import WEIGHING
-from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import Sample, spelled_control_tokens, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
 from gateau_dagster.errors import GateauError, gateau_command

@@ -11,7 +11,7 @@ from gateau_dagster.data.sources import local_places
 from gateau_dagster.errors import GateauError, demo_place
 from gateau_dagster.evaluation.registry import chosen_benchmarks, with_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.storage.local import check_apart
 from gateau_dagster.storage.remote import is_remote
 

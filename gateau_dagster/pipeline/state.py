@@ -10,45 +10,40 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.data.index import InputIndex, cached_index
-from gateau_dagster.data.sample import shard_keys, text_digest
-from gateau_dagster.data.short_chat import short_chat_signature
-from gateau_dagster.data.sources import FILE_DIGESTS, content_signature
+from gateau_dagster.data.input_index import InputIndex
+from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.errors import GateauError, MissingUpstreamError
-from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import address_digest, model_digest
-from gateau_dagster.pipeline.asset import DOCUMENTS, Asset, Observed
+from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.feature import prepare_inputs
-from gateau_dagster.pipeline.model_checks import answer_frames
-from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
+from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, ancestors, make_plan, recorded_versions
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import document_stamp, folder_stamp
-from gateau_dagster.synthesis.passages import DocumentIndex, document_index
-from gateau_dagster.training.text_mix import text_signatures
 
 Read = TypeVar("Read")
 _STAMP_READERS = 16
 _PAGE_FILES = "page-files.json"  # in the cache: versions of the files that pages load
 
 
-def asks_hub(config: Config, until: str | None) -> bool:
-    """Return whether what is planned up to an asset, None for all, includes data sets on the hub."""
-    known = None if until is None else pipeline_of(config).by_key.get(until)
-    return until is None or (known is not None and known.elsewhere is not None)
-
-
 @dataclass(frozen=True, kw_only=True)
 class State:
     """A configuration and its store at one moment; everything is read at most once.
 
+    `observed.state_of` makes one.
+
+    pipeline: the assets that the configuration describes.
+    read_index: reads the input's index; only files that changed since the last call are read.
+    observe: looks at everything outside configuration and store.
     asks_hub: whether data sets on the hub are compared with their records, by one request each. Others count as they
-    are on record.
+        are on record.
     """
 
     config: Config
+    pipeline: Pipeline
+    read_index: "Callable[[State], InputIndex]"
+    observe: "Callable[[State], Observed]"
     progress: Progress = silent
     asks_hub: bool = False
 
@@ -61,11 +56,6 @@ class State:
     def shards(self) -> list[str]:
         """Return the partition keys."""
         return shard_keys(self.config.long_sft.shards)
-
-    @cached_property
-    def pipeline(self) -> Pipeline:
-        """Return the assets that the configuration describes."""
-        return pipeline_of(self.config)
 
     def asset(self, key: str) -> Asset:
         """Return an asset's declaration."""
@@ -83,20 +73,8 @@ class State:
 
     @cached_property
     def index(self) -> InputIndex:
-        """Return the input's index; only files that changed since the last call are read."""
-        return self._read_index()
-
-    def _read_index(self) -> InputIndex:
-        config = self.config
-        prepare_inputs(config)
-        return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", self.progress)
-
-    @cached_property
-    def documents(self) -> DocumentIndex:
-        """Return the index of the documents of `synthesis`; only files that changed since the last call are read."""
-        options = self.config.synthesis
-        assert options is not None
-        return document_index(options, self.config.folder, self.config.work_folder / "cache", self.progress)
+        """Return the input's index."""
+        return self.read_index(self)
 
     @cached_property
     def model_digests(self) -> dict[str, str]:
@@ -130,33 +108,7 @@ class State:
     @cached_property
     def observed(self) -> Observed:
         """Return the present state of everything outside configuration and store."""
-        config = self.config
-        prepare_inputs(config)
-        chat, cache = config.located_short_chat, config.work_folder / "cache"
-        keys = partition_sets(config).get(DOCUMENTS, [])
-        return Observed(
-            model_digests=self.model_digests,
-            short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
-            texts=text_signatures(config, cache / FILE_DIGESTS),
-            files={
-                name: content_signature(method.files(), cache / FILE_DIGESTS)
-                for name, method in chosen_methods(config).items()
-                if method.paths()
-            },
-            others=self.other_digests,
-            documents={key: self.documents.digest(number) for number, key in enumerate(keys)},
-            instructions=self._instructions() if SPLIT in self.pipeline.by_key else "",
-            frames=answer_frames(config, self.model_digests, self.other_digests),
-        )
-
-    def _instructions(self) -> str:
-        try:
-            # An index without the synthetic samples that are still to be made must not stay.
-            index = self._read_index() if self.config.reads_synthetic else self.index
-            left_out = index.instructions
-        except GateauError:
-            return ""  # the samples are still to be made, or `check_data` gives the reason
-        return text_digest([f"{size} {sample_id}" for sample_id, size in left_out.items()]) if left_out else ""
+        return self.observe(self)
 
     def variant_frame(self, variant: str) -> tuple[str, str]:
         """Return the changes by the chat template of a variant's model before an answer, see Observed.frames."""
@@ -176,7 +128,7 @@ class State:
     @cached_property
     def partitions(self) -> Partitions:
         """Return which partitions of the assets read which."""
-        return Partitions.between(self.pipeline.assets, partition_sets(self.config))
+        return Partitions.between(self.pipeline.assets, self.pipeline.partition_sets)
 
     def shard_input(self, partition: str) -> str:
         """Return the content digest of the input samples in a shard."""
@@ -275,9 +227,9 @@ class State:
         assets = [*self._resolved.values()]
         wanted = ancestors(SYNTHETIC_SAMPLES, assets)
         assets = [asset for asset in assets if asset.key in wanted]
-        partitions = Partitions.between(assets, partition_sets(self.config))
+        partitions = Partitions.between(assets, self.pipeline.partition_sets)
         found = recorded or self.stamps(key for asset in assets for key in partitions.keys(asset.key))
-        return make_plan(assets, partition_sets(self.config), {}, found) or None
+        return make_plan(assets, self.pipeline.partition_sets, {}, found) or None
 
     def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
         """Return the outdated outputs of all assets, whether the configuration requires them or not.
@@ -289,7 +241,7 @@ class State:
             return first
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         found = self.recorded() if recorded is None else recorded
-        return make_plan([*self._resolved.values()], partition_sets(self.config), inputs, found, self.on_hub[0])
+        return make_plan([*self._resolved.values()], self.pipeline.partition_sets, inputs, found, self.on_hub[0])
 
     @cached_property
     def on_hub(self) -> tuple[dict[Key, str], list[str]]:

@@ -15,8 +15,20 @@ from gateau_dagster.pipeline.synthesis_assets import document_keys, document_num
 from gateau_dagster.storage import Stamp
 from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import none_accepted, yield_sentence
+from gateau_dagster.synthesis.passages import DocumentIndex, document_index
 from gateau_dagster.synthesis.questions import PROMPT_TOKENS
 from gateau_dagster.tables import UNREAD
+
+
+def documents_of(state: State) -> DocumentIndex:
+    """Return the index of the documents of `synthesis`; only files that changed since the last call are read."""
+    return state.once(_document_index)
+
+
+def _document_index(state: State) -> DocumentIndex:
+    config = state.config
+    assert config.synthesis is not None
+    return document_index(config.synthesis, config.folder, config.work_folder / "cache", state.progress)
 
 
 def refused_candidates(state: State) -> str:
@@ -69,7 +81,7 @@ def lost_documents(state: State) -> list[str]:
         for (_, key), stamp in stamps.items()
         if stamp is not None and _is_current(state, PASSAGES_TABLE, key, stamp)
     }
-    return state.documents.warnings(options, made)
+    return documents_of(state).warnings(options, made)
 
 
 def _is_current(state: State, key: str, partition: str | None, stamp: Stamp) -> bool:

@@ -26,6 +26,7 @@ from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.assets.steps.event_log import recorded_tags
 from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG
 from gateau_dagster.config import Config
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.plots.small_charts import INLINE_LIMIT
@@ -68,7 +69,7 @@ class Pipeline:
 
     def state(self) -> State:
         """The store and the input as they are now."""
-        return State(config=self.config)
+        return state_of(config=self.config)
 
     def refresh(self, until: str | None = None) -> Refreshed:
         """What `gateau run` does."""

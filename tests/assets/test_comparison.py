@@ -29,7 +29,7 @@ def state_of(folder: Path, method: str, **selection: Any) -> State:
         "selection": {"method": method, "compare": ["random"], **selection},
         "training": {"enabled": False},
     }
-    state = State(config=Config.model_validate(content))
+    state = state_of(config=Config.model_validate(content))
     ids = pl.DataFrame({"sample_id": IDS})
     known = {
         "raw_long_sft": ids.with_columns(source=pl.lit("a")),

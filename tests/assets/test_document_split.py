@@ -70,7 +70,7 @@ def state_of(folder: Path, **sections: Any) -> State:
         **sections,
         "selection": {"method": "length", "compare": ["random"], **sections.get("selection", {})},
     }
-    state = State(config=Config.model_validate(content))
+    state = state_of(config=Config.model_validate(content))
     raw = pl.DataFrame(records()).rename({"id": "sample_id"})
     digests = [text_digest(row) for row in raw.select(TEXTS[1:]).iter_rows()]
     raw = raw.with_columns(digest=pl.Series(digests))

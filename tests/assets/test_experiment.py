@@ -18,8 +18,8 @@ from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import Cost
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.asset import GATE
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, in_place, pipeline_on
 from tests.evaluation.experiment_builders import chosen, scores
@@ -145,7 +145,7 @@ def test_where_nothing_can_be_compared_a_reason_is_said(project: Pipeline) -> No
 
 def test_judging_is_priced_by_variant(tmp_path: Path) -> None:
     judge = {"base_url": "http://localhost:1/v1", "model": "m", "prices": {"prompt": 2.0, "reply": 10.0}}
-    state = State(config=load_project(make_project(tmp_path, samples=4, shards=1, evaluation={"judge": judge})))
+    state = state_of(config=load_project(make_project(tmp_path, samples=4, shards=1, evaluation={"judge": judge})))
     said = dict.fromkeys(tables.schema(tables.JUDGMENTS), None) | {"requests": 1}
     for name, tokens in (("a", 500_000), ("b", 0)):
         rows = [said | {"prompt_tokens": tokens, "reply_tokens": 100_000} for _ in range(2)]
@@ -159,7 +159,7 @@ def test_judging_is_priced_by_variant(tmp_path: Path) -> None:
 
 
 def test_a_turn_of_which_one_model_has_no_rating_is_there_for_the_others(tmp_path: Path) -> None:
-    state = State(config=load_project(make_project(tmp_path, samples=4, shards=1, training=True)))
+    state = state_of(config=load_project(make_project(tmp_path, samples=4, shards=1, training=True)))
     said = dict.fromkeys(tables.schema(tables.JUDGMENTS), None) | {"question_id": "q0000"}
     for name, ratings in (("base", (6.0, None)), ("checkpoint", (5.0, 7.0))):
         rows = [said | {"turn": turn, "score": score} for turn, score in enumerate(ratings)]

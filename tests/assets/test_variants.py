@@ -15,9 +15,9 @@ from gateau_dagster.data.index import read_shards
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, MIXES, SUBSETS, TRAINED, Recipe, recipe_of
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.training.launch import TrainingSpec
@@ -190,7 +190,7 @@ def test_a_run_with_other_keys_is_its_own_work_and_chooses_as_the_single_run_wit
     config = load_project(experiment.file)
     assert config.variants is not None
     variants = config.variants.model_copy(update={"also": [ChangedRun.model_validate(longest)]})
-    state = State(config=config.model_copy(update={"variants": variants}))
+    state = state_of(config=config.model_copy(update={"variants": variants}))
     ids = chosen_samples(state, recipe_of(state.config, "longest-s2")).chosen
     assert ids["sample_id"].to_list() == chosen(experiment, "length-0.25-s1")[:2]
 
@@ -207,7 +207,7 @@ def test_of_identical_texts_one_is_chosen(tmp_path: Path) -> None:
     sections: dict[str, Any] = {"selection": {"method": "length", "fraction": 0.5}, "variants": {"also": ["full"]}}
     file = make_project(tmp_path, samples=1, shards=1, training=True, evaluation={"enabled": False}, **sections)
     write_samples(tmp_path / "long.jsonl", records)
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     config, [shard] = state.config, state.shards
     [(_, table, _)] = read_shards(config.located_long_sft, state.index, [0])
     method = chosen_methods(config)["length"]
@@ -223,7 +223,7 @@ def test_of_identical_texts_one_is_chosen(tmp_path: Path) -> None:
     assert (every["sample_id"].to_list(), out.unfilled) == ([r["id"] for r in records[:8]], 0)
     assert out.rows["sample_id"].to_list() == ["t0", "t1", "t2", "t3"]
     kept = config.selection.model_copy(update={"duplicates": "keep"})
-    keeping = State(config=config.model_copy(update={"selection": kept}))
+    keeping = state_of(config=config.model_copy(update={"selection": kept}))
     assert chosen_samples(keeping, recipe_of(keeping.config, "full")).chosen.height == 12
     before, after = (each.asset(SUBSETS).parts["full"].settings for each in (keeping, state))
     assert before == {"samples": "all"} and before != after, "as in a store from before this setting"

@@ -12,7 +12,8 @@ from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources import models
@@ -107,7 +108,7 @@ def smallest(folder: Path) -> Path:
 
 
 def test_the_smallest_configuration_needs_no_model(tmp_path: Path) -> None:
-    state = State(config=load_project(smallest(tmp_path)))
+    state = state_of(config=load_project(smallest(tmp_path)))
     scores = ["method_scores/length", "method_scores/random"]
     assert names(state) == ["raw_long_sft", *scores, "selected_subset", "comparison", "report"]
     assert state.pipeline.left_out == []

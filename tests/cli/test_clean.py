@@ -19,9 +19,9 @@ from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.loadable import scratch_of_store
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.recipes import CHECKPOINTS
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.lease import store_lease, whole_store_lease
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import publish_folder
@@ -58,8 +58,8 @@ def names(record: dict[str, Any], below: Path | str) -> set[str]:
 
 def test_remains_in_the_store_are_removed_and_nothing_else(command: Command, project: Path) -> None:
     store, config = project.parent / "store", load_project(project)
-    shard = State(config=config).shards[0]
-    scorer = State(config=config).row_scorer("perplexity/long")
+    shard = state_of(config=config).shards[0]
+    scorer = state_of(config=config).row_scorer("perplexity/long")
     unfinished = f"_partial/perplexity/long/{shard}"
     remains = [".cam.parquet.0123abcd.tmp", "cam/.0.parquet.lease-12.0123abcd.tmp", "cam/0.parquet.damaged"]
     remains += [f"variant/models/{GONE}/model.safetensors", f"variant/models/{GONE}/gateau.json"]
@@ -93,7 +93,7 @@ def test_remains_in_the_store_are_removed_and_nothing_else(command: Command, pro
 def test_scratch_is_kept_while_its_training_is_to_go_on(command: Command, project: Path) -> None:
     change_config(project, training={"enabled": True})
     config, work = load_project(project), project.parent / ".gateau"
-    own = scratch_of_store(State(config=config)).relative_to(work).as_posix()
+    own = scratch_of_store(state_of(config=config)).relative_to(work).as_posix()
     scratch = [f"{own}/work/checkpoint-1/model.safetensors", f"{own}/output/config.json"]
     variant = f"{own}/variant/models/{GONE}/work/plan.json"
     others = ["training/copy/config.json", "training/0123456789ab/work/plan.json", variant]
@@ -120,14 +120,14 @@ def test_a_variant_that_is_to_be_trained_keeps_its_scratch(command: Command, tmp
     variants = {"fractions": [0.5], "also": ["full"]}
     file = make_project(tmp_path, samples=8, shards=1, training=True, variants=variants)
     config = load_project(file)
-    scratch = scratch_of_store(State(config=config)) / "variant" / "models" / GONE
+    scratch = scratch_of_store(state_of(config=config)) / "variant" / "models" / GONE
     put(scratch, "work/plan.json")
-    assert State(config=config).whole_plan().of(CHECKPOINTS) is not None
+    assert state_of(config=config).whole_plan().of(CHECKPOINTS) is not None
     assert listed(command)["leftovers"] == [], "the fingerprints are known once the mixes are made"
 
 
 def test_a_link_is_neither_followed_nor_removed(command: Command, project: Path, tmp_path: Path) -> None:
-    own = scratch_of_store(State(config=load_project(project)))
+    own = scratch_of_store(state_of(config=load_project(project)))
     elsewhere = tmp_path / "elsewhere"
     put(elsewhere, "gateau.json", "checkpoint-1/model.safetensors", old=True)
     links = [
@@ -146,7 +146,7 @@ def test_a_link_is_neither_followed_nor_removed(command: Command, project: Path,
 
 
 def test_a_model_of_another_configuration_is_named(command: Command, project: Path) -> None:
-    store = State(config=load_project(project)).store
+    store = state_of(config=load_project(project)).store
     put(Path(store.root), f"variant/models/{GONE}/gateau.json", f"variant/models/{'e' * 64}/gateau.json")
     row = pl.DataFrame(schema=tables.schema(tables.VARIANT_CHECKPOINT))
     store.write(row, "variant/checkpoint", "ladm-0.1", Stamp(fingerprint=GONE))
@@ -222,7 +222,7 @@ def test_on_s3_unfinished_uploads_and_old_models_are_removed(
 ) -> None:
     root = f"s3://{bucket}/team/store"
     change_config(project, storage={"root": root})
-    state, client = State(config=load_project(project)), boto3.client("s3")
+    state, client = state_of(config=load_project(project)), boto3.client("s3")
     state.store.files.write("report.html", b"<p>")
     state.store.files.write("_commits/lease-7/0123", b"x" * 500)
     for name in ("models", "models/other"):

@@ -10,8 +10,8 @@ import pytest
 
 from gateau_dagster.cli.dev import UI, open_in_browser
 from gateau_dagster.config import Config
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import write_document
 from tests.error_codes import refused
@@ -52,22 +52,22 @@ def answering(text: bytes, greeting: bytes = b"") -> Iterator[int]:
 def test_the_report_is_opened_where_it_is(config: Config, opened: list[str], tmp_path: Path) -> None:
     with refused("storage.not_computed", match="gateau run"):
         open_in_browser(config, "report", PORT)
-    write_document(State(config=config).store, "report.html", "<p>page", Stamp(fingerprint="f"))
+    write_document(state_of(config=config).store, "report.html", "<p>page", Stamp(fingerprint="f"))
     open_in_browser(config, "report", PORT)
-    write_document(State(config=config).store, "explore.html", "<p>viewer", Stamp(fingerprint="f"))
+    write_document(state_of(config=config).store, "explore.html", "<p>viewer", Stamp(fingerprint="f"))
     open_in_browser(config, "explore", PORT)
     assert opened == [(tmp_path / "store" / page).as_uri() for page in ("report.html", "explore.html")]
 
 
 def test_a_page_on_s3_is_opened_from_a_copy(config: Config, opened: list[str], bucket: str, tmp_path: Path) -> None:
     remote = config.model_copy(update={"storage": config.storage.model_copy(update={"root": f"s3://{bucket}/store"})})
-    write_document(State(config=remote).store, "report.html", "<p>page", Stamp(fingerprint="f"))
+    write_document(state_of(config=remote).store, "report.html", "<p>page", Stamp(fingerprint="f"))
     open_in_browser(remote, "report", PORT)
     (address,) = opened
     assert Path(address.removeprefix("file://")).read_text() == "<p>page"
-    assert State(config=remote).store.files.sizes()["report.html"] == 7
-    write_document(State(config=remote).store, "explore.html", "<p>viewer", Stamp(fingerprint="f"))
-    State(config=remote).store.files.write("explore/index.js", b"content")
+    assert state_of(config=remote).store.files.sizes()["report.html"] == 7
+    write_document(state_of(config=remote).store, "explore.html", "<p>viewer", Stamp(fingerprint="f"))
+    state_of(config=remote).store.files.write("explore/index.js", b"content")
     open_in_browser(remote, "explore", PORT)
     viewer = Path(opened[1].removeprefix("file://"))
     assert viewer.read_text() == "<p>viewer"

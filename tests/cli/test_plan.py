@@ -10,6 +10,7 @@ from rich.console import Console
 from gateau_dagster.cli import plan as module
 from gateau_dagster.cli.plan import _shards, grounds, plan_record, print_plan, show_estimates, show_plan
 from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -64,7 +65,7 @@ def test_variants_are_counted_among_variants(tmp_path: Path) -> None:
     file = make_project(
         tmp_path, samples=12, shards=2, training=True, selection={"method": "length"}, variants=variants
     )
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     found = {each["asset"]: each for each in plan_record(state, state.plan())["work"]}
     names = ["base", "checkpoint", "length-0.25", "length-0.5"]
     assert (found["variant/checkpoint"]["variants"], found["variant/checkpoint"]["shards"]) == (names, [])
@@ -77,7 +78,7 @@ def test_variants_are_counted_among_variants(tmp_path: Path) -> None:
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
-    return State(config=load_project(make_project(tmp_path, samples=6, shards=2)))
+    return state_of(config=load_project(make_project(tmp_path, samples=6, shards=2)))
 
 
 def test_the_record_is_the_plan_for_programs(state: State) -> None:
@@ -123,7 +124,7 @@ def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path)
     (tmp_path / "short" / "config.json").write_text("{}")
     for file in (tmp_path / "short").glob("tokenizer*"):
         file.unlink()
-    estimator = Estimator(State(config=state.config))
+    estimator = Estimator(state_of(config=state.config))
     estimates = estimator.assets({"perplexity/short": ["0", "1"], "perplexity/long": ["0", "1"]})
     lines = list(grounds(estimator))
     assert any("models.short: FLOPs are not known: the config.json of short" in line for line in lines)
@@ -135,7 +136,7 @@ def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path)
 
 def test_a_table_whose_method_does_not_say_what_it_takes_is_named(tmp_path: Path) -> None:
     selection = {"compare": ["ifd"], "segment_lengths": [32]}
-    state = State(config=load_project(make_project(tmp_path, samples=6, shards=2, selection=selection)))
+    state = state_of(config=load_project(make_project(tmp_path, samples=6, shards=2, selection=selection)))
     estimator = Estimator(state)
     estimator.tables["response_alone/long"] = ("long", None)
     estimates = estimator.assets(estimator.scored(state.plan()))

@@ -32,7 +32,7 @@ def state_of(folder: Path, method: str, **selection: Any) -> State:
         training={"enabled": False},
         folder=folder,
     )
-    state = State(config=config)
+    state = state_of(config=config)
     state.__dict__["model_digests"] = {"short": "1", "long": "2"}
     ids = pl.DataFrame({"sample_id": IDS})
     tables = {

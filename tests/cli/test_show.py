@@ -10,6 +10,7 @@ import pytest
 
 from gateau_dagster.cli.show import print_sample, print_top
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number
@@ -23,7 +24,7 @@ RANK = 3
 
 @pytest.fixture
 def state(whole_run: Path) -> State:
-    return State(config=load_project(whole_run))
+    return state_of(config=load_project(whole_run))
 
 
 @pytest.fixture
@@ -114,12 +115,12 @@ def test_a_sample_is_shown_while_a_method_that_reads_spans_has_no_table_yet(
 ) -> None:
     options = {"delta_perplexity": {"segment_length": 16}}
     selection = state.config.selection.model_copy(update={"compare": ["delta_perplexity"], "options": options})
-    later = State(config=state.config.model_copy(update={"selection": selection}))
+    later = state_of(config=state.config.model_copy(update={"selection": selection}))
     assert "near, gave" in printed(later, capfd, third["sample_id"])
 
 
 def test_by_a_method_s_own_measure(state: State, third: dict[str, Any], capfd: Capture) -> None:
     selection = state.config.selection.model_copy(update={"preset": "paper"})
-    paper = State(config=state.config.model_copy(update={"selection": selection}))
+    paper = state_of(config=state.config.model_copy(update={"selection": selection}))
     assert "By gateau what each stretch of the context adds to CAS" in printed(paper, capfd, third["sample_id"])
     assert "what each stretch" not in printed(state, capfd, third["sample_id"])

@@ -12,15 +12,15 @@ from safetensors.torch import load_file, save_file
 
 from gateau_dagster.assets.runs.history import LastRun, asset_statuses, failed_since, recorded_history
 from gateau_dagster.cli.status import ago, show_status, size, status_record
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.project import gateau, make_project, sample, write_samples
 
 
 def record(file: Path) -> dict[str, Any]:
     config = load_project(file)
     with recorded_history(config) as instance:
-        return json.loads(json.dumps(status_record(State(config=config), instance)))
+        return json.loads(json.dumps(status_record(state_of(config=config), instance)))
 
 
 def by_asset(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -29,7 +29,7 @@ def by_asset(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def shown(file: Path) -> list[str]:
     config, text = load_project(file), io.StringIO()
-    state = State(config=config)
+    state = state_of(config=config)
     with recorded_history(config) as instance:
         show_status(Console(file=text, width=200), state, asset_statuses(state, instance))
     return text.getvalue().splitlines()

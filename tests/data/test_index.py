@@ -15,13 +15,13 @@ from gateau_dagster.data import sample as sample_module
 from gateau_dagster.data.index import (
     INDEX_ACCEPTED,
     INDEX_REJECTED,
-    InputIndex,
     build_index,
     cached_index,
     load_index,
     read_shards,
     save_index,
 )
+from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import shard_of
 from tests.error_codes import refused
 

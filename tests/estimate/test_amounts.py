@@ -16,6 +16,7 @@ from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.estimate.training_memory import planned_memory
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.models import devices
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
@@ -38,7 +39,7 @@ def _state(folder: Path, **training: Any) -> State:
     options: dict[str, Any] = {"selection": {"method": "length", "fraction": 0.5}, "variants": VARIANTS}
     file = make_project(folder, samples=24, shards=2, training=True, evaluation=evaluation, **options)
     change_config(file, training={"max_steps": None, "epochs": 2, **training})
-    return State(config=load_project(file))
+    return state_of(config=load_project(file))
 
 
 def _trainings(state: State) -> dict[str, Amount]:
@@ -70,7 +71,7 @@ def test_tokens_are_those_of_a_mix_that_is_up_to_date(tmp_path: Path) -> None:
     (memory,) = planned_memory(state, state.whole_plan(), Estimator(state))
     assert memory.tokens == max(lengths)
     change_config(file, training={"max_steps": 3})
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     assert _trainings(state)["checkpoint"].amount == round(3 * 2 * sum(lengths) / len(lengths))
 
 

@@ -26,6 +26,7 @@ from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.models import devices
 from gateau_dagster.models.known_model import parameter_count
 from gateau_dagster.models.loading import load_for_task
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp, Store
@@ -50,7 +51,7 @@ SELECTION = {
 
 
 def state_on(folder: Path, **sections: Any) -> State:
-    return State(config=load_project(make_project(folder, samples=SAMPLES, shards=2, **sections)))
+    return state_of(config=load_project(make_project(folder, samples=SAMPLES, shards=2, **sections)))
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_the_plan_is_near_what_a_run_takes(tmp_path: Path) -> None:
     assert found["embedding/enc"].seconds is None, "a model that reads texts as a whole has to run first"
     for file in (tmp_path / "enc").glob("*.safetensors"):
         file.unlink()
-    estimator = Estimator(State(config=state.config))
+    estimator = Estimator(state_of(config=state.config))
     without = estimator.assets({"embedding/enc": state.shards})["embedding/enc"]
     assert (without.tokens, without.flops) == (found["embedding/enc"].tokens, None)
     assert "weights are not on this machine" in estimator.model("enc").unknown
@@ -110,7 +111,7 @@ def test_the_other_choice_of_segments_is_estimated_beside_the_configured_one(tmp
 def test_no_attention_is_counted_of_a_model_that_shows_none(tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=SAMPLES, shards=2)
     replace_model(tmp_path / "long", "stablelm", seed=2, window=512)
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     for step in (("cam",), PAIR):
         found, works = Estimator(state).assets(dict.fromkeys(step, state.shards)), charged(state, *step)
         for asset in step:
@@ -138,7 +139,7 @@ def test_before_any_run_the_time_is_a_range(state: State, monkeypatch: pytest.Mo
 
 def test_processes_on_one_device_are_no_faster_together(state: State) -> None:
     scoring = state.config.scoring.model_copy(update={"workers": 2})
-    both = State(config=state.config.model_copy(update={"scoring": scoring}))
+    both = state_of(config=state.config.model_copy(update={"scoring": scoring}))
     alone, wanted = Estimator(state).assets({"cam": state.shards})["cam"].seconds, {"cam": state.shards}
     assert Estimator(both).assets(wanted)["cam"].seconds == pytest.approx(alone)
     each = Estimator(both).shards(wanted).values()
@@ -175,7 +176,7 @@ def test_what_was_recorded_on_this_device_comes_first(state: State) -> None:
 
 def test_of_a_model_that_is_not_here_only_the_time_it_took_is_known(tmp_path: Path, state: State) -> None:
     (tmp_path / "short" / "config.json").write_text("{}")
-    state, wanted = State(config=state.config), {"perplexity/short": state.shards}
+    state, wanted = state_of(config=state.config), {"perplexity/short": state.shards}
     estimator = Estimator(state)
     found = estimator.assets(wanted)["perplexity/short"]
     assert found.tokens
@@ -237,7 +238,7 @@ def test_a_window_limits_the_tokens(tmp_path: Path, model: dict[str, Any], conte
     for file in (tmp_path / "short").glob("tokenizer*"):
         file.unlink()
     (tmp_path / "short" / "config.json").write_text(json.dumps(content))
-    state = State(config=state.config)
+    state = state_of(config=state.config)
     assert Estimator(state).assets({"perplexity/short": state.shards})["perplexity/short"].tokens == tokens
 
 

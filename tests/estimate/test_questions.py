@@ -17,6 +17,7 @@ from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.questions import Power, check_questions, detectable, experiment_power
 from gateau_dagster.evaluation.statistics.compare import Model, compare, total_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -67,7 +68,7 @@ def test_what_cannot_be_read_is_named_beforehand(
     benchmark: str, options: dict[str, Any], broken: str | None, words: str, tmp_path: Path
 ) -> None:
     file = _project(tmp_path, benchmark, options)
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     if broken is not None:
         check_questions(state)
         (tmp_path / "ruler" / "scripts" / "synthetic.yaml").write_text(broken)
@@ -95,7 +96,7 @@ def _state(folder: Path, **options: Any) -> State:
     ruler = {"official": "ruler", "tasks": ["vt"], "lengths": [512], "samples": 16}
     asked = {"benchmarks": ["quiz", "ruler", "heldout"], "quiz": {"questions": 25}, "ruler": ruler}
     given: dict[str, Any] = {"selection": {"method": "length", "fraction": 0.5}, "evaluation": asked, **options}
-    return State(config=load_project(make_project(folder, samples=24, shards=2, training=True, **given)))
+    return state_of(config=load_project(make_project(folder, samples=24, shards=2, training=True, **given)))
 
 
 def _write_scores(state: State, variant: str, values: np.ndarray) -> None:

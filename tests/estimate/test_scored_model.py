@@ -16,6 +16,7 @@ from gateau_dagster.features.demo.prepare import ensure_demo_data, ensure_demo_t
 from gateau_dagster.models.known_model import known_model, known_tokenizer
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.losses import prompted_models
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import make_project, sample, write_samples
@@ -23,7 +24,7 @@ from tests.project import make_project, sample, write_samples
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
-    return State(config=load_project(make_project(tmp_path, samples=20, shards=2)))
+    return state_of(config=load_project(make_project(tmp_path, samples=20, shards=2)))
 
 
 def test_against_tokenising_everything(state: State) -> None:
@@ -47,16 +48,16 @@ def test_they_are_remembered_over_an_edit(state: State, tmp_path: Path, monkeypa
     records[3]["response"] += " again"
     (tmp_path / "long.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     monkeypatch.setattr(module, "_measured", lambda *_: pytest.fail("measured again"))
-    assert token_rates(State(config=state.config), "long") == first
+    assert token_rates(state_of(config=state.config), "long") == first
     (tmp_path / ".gateau" / "cache" / "token_rates.json").write_text("{damaged")
     monkeypatch.setattr(module, "_measured", lambda *_: TokenRates(samples=3))
-    assert token_rates(State(config=state.config), "long").samples == 3
+    assert token_rates(state_of(config=state.config), "long").samples == 3
 
 
 def test_without_a_tokenizer_they_are_assumed(state: State, tmp_path: Path) -> None:
     for file in (tmp_path / "long").glob("tokenizer*"):
         file.unlink()
-    assert token_rates(State(config=state.config), "long") == TokenRates()
+    assert token_rates(state_of(config=state.config), "long") == TokenRates()
 
 
 def test_the_sample_is_even_over_lengths_and_near_the_start_of_each_file() -> None:
@@ -84,7 +85,7 @@ RECORDS = [sample(number, sentences=2 + 3 * (number % 7)) for number in range(CO
 def state_on(folder: Path, max_length: int = 64, **sections: Any) -> State:
     file = make_project(folder, shards=2, scoring={"max_length": max_length}, **sections)
     write_samples(folder / "long.jsonl", RECORDS)
-    return State(config=load_project(file))
+    return state_of(config=load_project(file))
 
 
 def test_it_is_near_what_the_prompts_lose(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_samples_whose_end_alone_is_too_long_are_counted_as_rejects(tmp_path: Pa
     state = state_on(tmp_path)
     long = {**sample(100), "response": "word " * 100}
     write_samples(tmp_path / "long.jsonl", [*RECORDS, long])
-    found = expected_truncation(State(config=state.config), "long")
+    found = expected_truncation(state_of(config=state.config), "long")
     tokenizer = known_tokenizer(state.config, "long")
     assert tokenizer is not None
     with pytest.raises(UnscorableSampleError):
@@ -166,7 +167,7 @@ def test_positions_that_are_scaled_or_learned_are_not_exceeded(tmp_path: Path) -
     edit(tmp_path / "long", max_position_embeddings=32, rope_parameters=yarn)
     assert expected_truncation(state, "long").beyond is None
     edit(tmp_path / "long", model_type="gpt2", rope_parameters=None, n_positions=32)
-    assert expected_truncation(State(config=state.config), "long").beyond is None, "an error of its own"
+    assert expected_truncation(state_of(config=state.config), "long").beyond is None, "an error of its own"
 
 
 def edit(folder: Path, **changes: Any) -> None:

@@ -24,6 +24,7 @@ from gateau_dagster.estimate.training_memory import (
     planned_memory,
 )
 from gateau_dagster.models.known_model import known_model
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.deepspeed_config import deepspeed_config
@@ -39,7 +40,7 @@ def _state(folder: Path, **training: Any) -> State:
     if not file.exists():
         make_project(folder, samples=12, shards=2, training=True, selection={"method": "length"})
     change_config(file, training=training)
-    return State(config=load_project(file))
+    return state_of(config=load_project(file))
 
 
 def _planned(state: State) -> TrainingMemory:

@@ -16,7 +16,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials
 from gateau_dagster.evaluation.registry import all_benchmarks, chosen_benchmarks, with_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, Observed
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.project import parse_project
 from tests.assets.harness import asset_key
 from tests.contributing import block

@@ -22,7 +22,7 @@ from gateau_dagster.evaluation.registry import (
 )
 from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.storage.stamp import fingerprint
 from tests.project import ROOT, configured
 

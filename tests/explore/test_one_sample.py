@@ -11,6 +11,7 @@ from gateau_dagster.data.sample import shard_keys, shard_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explore.one_sample import Ranking, disputed, find_sample, rankings
 from gateau_dagster.explore.publish import ENDS, pieces
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment
 from gateau_dagster.storage import Stamp
@@ -27,7 +28,7 @@ SHARDS = 3
 def state(tmp_path: Path) -> State:
     """A store with three samples, and `gamma`, which was rejected."""
     given = configured(long_sft={"path": "long.jsonl", "shards": SHARDS}, storage={"root": str(tmp_path)})
-    found = State(config=given.model_copy(update={"folder": tmp_path}))
+    found = state_of(config=given.model_copy(update={"folder": tmp_path}))
     texts = dict.fromkeys(tables.schema(tables.RAW_LONG_SFT).names(), "")
     rejected = pl.DataFrame({"sample_id": ["gamma"], "reason": ["the response is empty"]})
     for place, shard in enumerate(shard_keys(SHARDS)):
@@ -80,14 +81,14 @@ def test_none_or_several(state: State, name: str, message: str) -> None:
 def test_tables_of_another_number_of_shards_are_out_of_date(state: State, name: str, shards: int, message: str) -> None:
     other = state.config.long_sft.model_copy(update={"shards": shards})
     with pytest.raises(GateauError, match=message):
-        find_sample(State(config=state.config.model_copy(update={"long_sft": other})), name)
+        find_sample(state_of(config=state.config.model_copy(update={"long_sft": other})), name)
 
 
 def test_what_is_still_in_its_shard_is_shown(state: State) -> None:
     fewer = state.config.long_sft.model_copy(update={"shards": 2})
     assert shard_of("gamma", 2) == shard_of("gamma", SHARDS) == 0
     with refused("show.sample"):
-        find_sample(State(config=state.config.model_copy(update={"long_sft": fewer})), "gamma")
+        find_sample(state_of(config=state.config.model_copy(update={"long_sft": fewer})), "gamma")
 
 
 def test_the_one_that_decides_comes_first_then_presets_and_methods() -> None:

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.project import gateau
 
 FOLDER = Path(__file__).parent
@@ -29,7 +29,7 @@ STALE: dict[str, set[str]] = {
 def test_nothing_is_scored_again(commit: str, tmp_path: Path) -> None:
     with tarfile.open(FOLDER / f"{commit}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    state = State(config=load_project(tmp_path / "golden" / "gateau.yaml"))
+    state = state_of(config=load_project(tmp_path / "golden" / "gateau.yaml"))
     assert {work.asset for work in state.plan_until(None).work} == STALE[commit]
     scored = {asset for asset in state.pipeline.required if "raw_long_sft" in state.pipeline.ancestors([asset])}
     assert {"perplexity/short", "perplexity/long", "cam", "method_scores/ladm"} <= scored - STALE[commit]

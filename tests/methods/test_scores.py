@@ -14,8 +14,8 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.input_versions import glance, input_versions
 from gateau_dagster.pipeline.inputs import inputs_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.provenance import ranked_by
 from gateau_dagster.storage.files import Files
 from tests.error_codes import refused
@@ -103,7 +103,7 @@ def test_faults_are_named_with_their_ids(project: Path, rows: dict[str, Any], na
     with refused("methods.scores_file", match=named):
         found(project)
     with refused("methods.scores_file"):
-        checked_plan(State(config=load_project(project)))
+        checked_plan(state_of(config=load_project(project)))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_row_with_two_scores_is_refused(project: Path, name: str, content: byt
     (project.parent / name).write_bytes(content)
     change_config(project, selection={"method": {"scores": name}})
     with refused("methods.scores_file", match=named):
-        checked_plan(State(config=load_project(project)))
+        checked_plan(state_of(config=load_project(project)))
 
 
 def test_a_text_that_mentions_a_score_is_none(project: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_missing_or_foreign_file_is_named(project: Path) -> None:
         found(project)
     (project.parent / "my_scores.parquet").unlink()
     with refused("data.missing", match=r"selection\.options\.scores: 'my_scores\.parquet' matches no"):
-        checked_plan(State(config=load_project(project)))
+        checked_plan(state_of(config=load_project(project)))
     (project.parent / "a.txt").write_text("1")
     change_config(project, selection={"method": {"scores": "a.txt"}})
     with refused("methods.scores_file", match=r"is not one of \.parquet, \.csv"):
@@ -152,14 +152,16 @@ def test_samples_that_only_one_side_has_are_named(project: Path) -> None:
         pl.DataFrame({"sample_id": ["s00001", "s00002", "x"], "score": [1.0, None, 2.0]}),
         project.parent / "my_scores.parquet",
     )
-    absent, unknown = (each for each in checks_of(State(config=load_project(project))).warnings if "my_scores" in each)
+    absent, unknown = (
+        each for each in checks_of(state_of(config=load_project(project))).warnings if "my_scores" in each
+    )
     assert "no score for 3 samples, which will not be chosen: s00000, s00002, s00003" in absent
     assert "my_scores.parquet has 1 sample that the data do not have" in unknown and unknown.endswith("x")
 
 
 def test_the_content_counts_and_is_observed(project: Path) -> None:
     def versions() -> tuple[str, str, str]:
-        state = State(config=load_project(project))
+        state = state_of(config=load_project(project))
         (given,) = [each for each in inputs_of(state.config) if each.key == "input/scores_file"]
         assert state.asset("method_scores/scores").inputs == (given.key,)
         (version,) = input_versions(state, given).values()
@@ -179,10 +181,10 @@ def test_a_file_on_s3(project: Path, bucket: str) -> None:
     Files(f"s3://{bucket}").write("team/a.jsonl", jsonl(SCORES))
     change_config(project, selection={"method": {"scores": f"s3://{bucket}/team/a.jsonl"}})
     assert found(project) == dict(SCORES.iter_rows())
-    state = State(config=load_project(project))
+    state = state_of(config=load_project(project))
     before = state.observed.files
     Files(f"s3://{bucket}").write("team/a.jsonl", jsonl(SCORES.head(3)))
-    assert State(config=state.config).observed.files != before
+    assert state_of(config=state.config).observed.files != before
 
 
 def test_the_short_form_is_the_method_with_its_option() -> None:

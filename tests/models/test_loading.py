@@ -378,12 +378,12 @@ import sys, time
 import huggingface_hub.utils._http as client
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 time.sleep = lambda seconds: None
 for file in sys.argv[1:]:
     try:
-        checks_of(State(config=load_project(file))).check_models()
+        checks_of(state_of(config=load_project(file))).check_models()
     except GateauError as error:
         print(type(error).__name__, " ".join(str(error).split()), flush=True)
     else:

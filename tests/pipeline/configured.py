@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset, Observed
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.synthesis_assets import document_keys
 
 BASE: dict[str, Any] = {

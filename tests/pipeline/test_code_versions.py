@@ -20,10 +20,10 @@ from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import DOCUMENTS, VARIANT, Asset
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import document_keys
 from tests.pipeline.by_method import BENCHMARKS, by_method, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
@@ -223,13 +223,13 @@ def test_the_input_is_read_anew_as_the_new_code_reads_it(tmp_path: Path, monkeyp
 
 def planned(project: Path) -> Mapping[str | None, str]:
     """The shards of the input that are out of date, and why."""
-    work = State(config=load_project(project)).whole_plan().of("raw_long_sft")
+    work = state_of(config=load_project(project)).whole_plan().of("raw_long_sft")
     return {} if work is None else work.reasons
 
 
 def read_and_write(project: Path) -> pl.DataFrame:
     """All shards as the asset makes them; the rows of all."""
-    state = State(config=load_project(project))
+    state = state_of(config=load_project(project))
     for number, table, rejected in read_shards(state.config.located_long_sft, state.index, range(3)):
         shard = str(number)
         state.store.write(table, "raw_long_sft", shard, state.wanted_stamp("raw_long_sft", shard), rejected)

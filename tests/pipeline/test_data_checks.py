@@ -27,8 +27,8 @@ from gateau_dagster.pipeline import data_checks, model_checks
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.data_checks import check_training, chosen_share, warnings_of
 from gateau_dagster.pipeline.model_checks import check_trained_models, untried_models
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.readiness import NoSmallModelError, small_model
 from tests.error_codes import refused
 from tests.project import change_config, configured, make_project, sample, write_model, write_samples
@@ -292,7 +292,7 @@ def test_an_architecture_that_could_not_be_tried_is_told(tmp_path: Path) -> None
 
 
 def warnings(project: Path) -> list[str]:
-    return [each for each in checks_of(State(config=load_project(project))).warnings if "no far context" in each]
+    return [each for each in checks_of(state_of(config=load_project(project))).warnings if "no far context" in each]
 
 
 def with_sentences(folder: Path, *counts: int) -> Path:
@@ -343,7 +343,7 @@ def test_control_tokens_in_texts_are_counted_for_each_vocabulary(tmp_path: Path)
     write_model(tmp_path / "short", seed=1, window=64, tokenizer=used)
 
     def said() -> list[str]:
-        return [each for each in checks_of(State(config=load_project(project))).warnings if "control token" in each]
+        return [each for each in checks_of(state_of(config=load_project(project))).warnings if "control token" in each]
 
     first, lost, second = said()
     assert "1 of 4 samples spells control tokens of models.long, as s00000 has '</s>'" in first

@@ -11,7 +11,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.model_digest import model_digest
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from tests.error_codes import refused
 from tests.pipeline.configured import BASE, all_fields, configured, resolved_assets, stale, versions
 from tests.pipeline.fields import (

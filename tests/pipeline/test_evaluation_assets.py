@@ -9,8 +9,8 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
-from gateau_dagster.pipeline.pipeline import pipeline_of
 from tests.evaluation.benchmarks_in_test.quiz import Quiz
 from tests.evaluation.experiment_builders import Unmeasured
 from tests.evaluation.quiz import quiz

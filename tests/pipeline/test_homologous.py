@@ -14,8 +14,8 @@ from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.models.known_model import known_positions, own_window
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.checks import checked_plan
-from gateau_dagster.pipeline.pipeline import pipeline_of
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.training.text_mix import check_homologous, text_files, text_signatures
 from tests.error_codes import refused
 from tests.pipeline import fields
@@ -131,7 +131,7 @@ def test_missing_texts_are_an_error_at_planning(tmp_path: Path) -> None:
     with refused("data.missing", match=r"^models\.long\.homologous\.texts: 'books'"):
         text_files(made(tmp_path), "long")
     demo = {"models.short.path": "demo:short", "long_sft.path": "demo:samples", "short_chat.path": "demo:conversations"}
-    state = State(config=made(tmp_path, **demo))
+    state = state_of(config=made(tmp_path, **demo))
     with refused("data.missing"):
         checked_plan(state)
 

@@ -13,10 +13,11 @@ from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.input_versions import _facts, input_versions
 from gateau_dagster.pipeline.inputs import CHAT, inputs_of, origin_key, other_key, text_key
-from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.observed import state_of
+from gateau_dagster.pipeline.pipeline import Pipeline
 
 CONTENT: dict[str, Any] = {
     "long_sft": {"path": "long.jsonl", "shards": 2},
@@ -144,5 +145,5 @@ def test_a_time_beyond_all_years_is_left_out() -> None:
 
 def test_a_new_demo_has_inputs_before_anything_else_reads_its_data(tmp_path: Path) -> None:
     """A run of `refresh` in a new project records the inputs first."""
-    state = State(config=embedded_demo(tmp_path))
+    state = state_of(config=embedded_demo(tmp_path))
     assert len(input_versions(state, inputs_of(state.config)[0])) == state.config.long_sft.shards

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import publish_folder
@@ -20,7 +20,7 @@ def test_a_made_model_is_loaded_from_the_store(place: str, tmp_path: Path, reque
     config = configured(
         tmp_path, **{"models.cherry": CHERRY, "models.long.trust_remote_code": True, "storage.root": root}
     )
-    state = State(config=config)
+    state = state_of(config=config)
     for content in ("one", "two"):
         (tmp_path / "output").mkdir()
         (tmp_path / "output" / "weights").write_text(content)
@@ -40,6 +40,8 @@ def test_a_made_model_is_loaded_from_the_store(place: str, tmp_path: Path, reque
 
 
 def test_another_model_is_where_the_configuration_says(tmp_path: Path) -> None:
-    state = State(config=configured(tmp_path, **{"models.long.path": "demo:long", "models.short.path": "demo:short"}))
+    state = state_of(
+        config=configured(tmp_path, **{"models.long.path": "demo:long", "models.short.path": "demo:short"})
+    )
     assert loadable_model(state, "long") == state.config.located_model("long")
     assert model_version(state, "long") == state.model_digests["long"]

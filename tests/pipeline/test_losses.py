@@ -12,6 +12,7 @@ from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.losses import (
     Totals,
     losses,
@@ -22,7 +23,6 @@ from gateau_dagster.pipeline.losses import (
     unfilled,
     unseen_shares,
 )
-from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
@@ -37,7 +37,7 @@ REJECTS = tables.schema(tables.REJECTED)
 
 
 def state_of(folder: Path, **sections: Any) -> State:
-    return State(config=configured(storage={"root": str(folder / "store")}, folder=folder, **sections))
+    return state_of(config=configured(storage={"root": str(folder / "store")}, folder=folder, **sections))
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_what_a_reward_model_does_not_read_is_said(state: State, cut: list[int],
         content
         | {"models": content["models"] | {"reward": {"path": "c", "task": "reward"}}, "selection": {"method": "car"}}
     )
-    found = State(config=reward)
+    found = state_of(config=reward)
     rated = pl.DataFrame({"sample_id": ["a", "b"], "tokens": [16, 20], "truncated_tokens": cut})
     found.store.write(rated, "quality/reward", "0", Stamp(fingerprint="f"), None)
     said = [*losses(found, {"quality/reward"})]
@@ -112,7 +112,7 @@ def test_what_a_reward_model_does_not_read_is_said(state: State, cut: list[int],
 @pytest.mark.parametrize(("lost", "notable"), [(0, None), (1, False), (6, True)])
 def test_what_a_method_leaves_without_a_score_is_said(state: State, lost: int, notable: bool | None) -> None:
     config = state.config.model_copy(update={"selection": SelectionConfig(compare=["length"])})
-    state = State(config=config)
+    state = state_of(config=config)
     ids = [str(number) for number in range(20)]
     scores = pl.DataFrame({"sample_id": ids, "score": [None] * lost + [1.0] * (20 - lost)})
     state.store.write(scores, "method_scores/length", "0", Stamp(fingerprint="f"), None)
@@ -124,7 +124,7 @@ def test_what_a_method_leaves_without_a_score_is_said(state: State, lost: int, n
 def test_each_variant_s_mix_tells_its_own_losses(state: State) -> None:
     """A comparison of what was trained on the whole with what was trained on a part would be one of unlike things."""
     content = {**state.config.model_dump(), "variants": {"fractions": [0.5], "also": ["full"]}}
-    state = State(config=Config.model_validate(content))
+    state = state_of(config=Config.model_validate(content))
     asset, stamp = state.asset("variant/training_mix"), Stamp(fingerprint="f")
     names = [name for name in state.config.variant_set if name not in {"base"}]
     for name in names:
@@ -150,7 +150,7 @@ def with_made_models(state: State) -> State:
     content = state.config.model_dump(exclude_unset=True)
     long = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
     content["models"] |= {"long": long, "cherry": {"path": "pre_experienced:short"}}
-    return State(config=Config.model_validate({**content, "selection": {"method": "ifd"}}))
+    return state_of(config=Config.model_validate({**content, "selection": {"method": "ifd"}}))
 
 
 def test_texts_that_a_homologous_model_is_not_trained_on_are_said(state: State) -> None:
@@ -191,7 +191,7 @@ def _rejected(*names: str, reason: str) -> pl.DataFrame:
 def asking(folder: Path, **evaluation: Any) -> State:
     state = state_of(folder)
     asked = EvaluationConfig(benchmarks=("quiz",), **evaluation)
-    return State(config=state.config.model_copy(update={"evaluation": asked}))
+    return state_of(config=state.config.model_copy(update={"evaluation": asked}))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_the_settings_that_left_samples_out_are_named(limits: set[str], said: st
     """Check the sentence where two of four scored samples are wanted, and one is chosen."""
     options = {"drop": ["near"], "per_document": 1}
     rule = {"fraction": 0.5, "evidence": True, **{name: options[name] for name in limits}}
-    state = State(config=load_project(make_project(tmp_path, samples=4, shards=1, selection=rule)))
+    state = state_of(config=load_project(make_project(tmp_path, samples=4, shards=1, selection=rule)))
     scores = {"sample_id": [*"abcd"], "score_robust": [1.0] * 4}
     for asset, columns, rows in (
         ("combined_scores", tables.COMBINED_SCORES, scores),
@@ -333,7 +333,7 @@ def test_the_settings_that_left_samples_out_are_named(limits: set[str], said: st
 @pytest.mark.parametrize(("count", "said"), [(3, ""), (5000, "3 of the 5,000 samples of selection.count")])
 def test_a_count_above_the_samples_is_said(count: int, said: str, tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=8, shards=2, selection={"fraction": None, "count": count})
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     rows = {"sample_id": [f"s{number}" for number in range(3)]}
     chosen = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
     state.store.write(pl.concat([chosen, pl.DataFrame(rows)], how="diagonal"), CHOSEN, None, Stamp(fingerprint="x"))

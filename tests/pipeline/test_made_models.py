@@ -10,7 +10,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.models import PreExperienceOptions
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.scoring_assets import check_clusters
 from tests.error_codes import refused
 from tests.pipeline.configured import configured, resolved_assets, stale, versions

@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def state_of(project: Path) -> State:
-    return State(config=load_project(project))
+    return state_of(config=load_project(project))
 
 
 def test_damaged_files_are_named_with_their_place(project: Path) -> None:

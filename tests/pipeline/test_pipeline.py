@@ -8,7 +8,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.methods.registry import all_methods, chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import SHARD, Asset
-from gateau_dagster.pipeline.pipeline import left_out_sentence, pipeline_of
+from gateau_dagster.pipeline.declared import left_out_sentence, pipeline_of
 from tests.pipeline.by_method import PAIR, by_method, maximal
 from tests.pipeline.configured import resolved_assets
 from tests.pipeline.world import World

@@ -9,7 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.variants import VariantsConfig
 from gateau_dagster.evaluation.statistics.experiment import lines_of
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.recipes import MIXES, Recipe, check_variants, recipe_of, selections
 from gateau_dagster.tables import TRAINING_MIX
 from gateau_dagster.training.training_mix import mix_columns

@@ -24,7 +24,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def state_of(project: Path) -> State:
-    return State(config=load_project(project))
+    return state_of(config=load_project(project))
 
 
 def estimated(state: State, plan: Plan) -> dict[str, Estimate]:

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster.pipeline.checks import checked_plan
-from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.statistics import uniform
@@ -104,9 +105,9 @@ def test_another_tokenizer_is_told_before_anything_runs(tmp_path: Path, loss: st
     write_model(tmp_path / "other", seed=3, tokenizer=tokenizer())
     change_config(file, training={"model": "other", "loss": loss}, evaluation={"enabled": False})
     with refused(f"training.{loss}"):
-        checked_plan(State(config=load_project(file)))
+        checked_plan(state_of(config=load_project(file)))
     change_config(file, training={"loss": "token"})
-    checked_plan(State(config=load_project(file)))
+    checked_plan(state_of(config=load_project(file)))
 
 
 def scored_project(folder: Path, **sections: Any) -> Path:

@@ -12,8 +12,8 @@ from gateau_dagster.evaluation.benchmark import MeasuredBenchmark, QuestionBench
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
 from gateau_dagster.pipeline.asset import VARIANT, Asset
+from gateau_dagster.pipeline.declared import partition_sets, pipeline_of
 from gateau_dagster.pipeline.evaluation_assets import shared_answers
-from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of
 from tests.pipeline.configured import configured, resolved_assets
 from tests.pipeline.world import World
 

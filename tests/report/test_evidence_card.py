@@ -13,6 +13,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.methods.method import Spans
 from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report import evidence_card as module
@@ -160,7 +161,7 @@ def test_why_there_are_no_maps_stands_on_the_page() -> None:
 def of_run(whole_run: Path, **selection: Any) -> tuple[State, list[Sample]]:
     """The run with another selection, and its samples."""
     config = load_project(whole_run)
-    state = State(config=config.model_copy(update={"selection": config.selection.model_copy(update=selection)}))
+    state = state_of(config=config.model_copy(update={"selection": config.selection.model_copy(update=selection)}))
     return state, [Sample(**row) for row in state.read("raw_long_sft").drop("digest").iter_rows(named=True)]
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.assets.runs.launching import LOCATION
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, make_project, sample, write_samples
 from tests.ui.server import Server, process_of, serve
 
@@ -36,7 +36,7 @@ def server(file: Path) -> Iterator[Server]:
 @pytest.fixture
 def current(server: Server, file: Path) -> None:
     """Everything is up to date."""
-    if State(config=load_project(file)).plan():
+    if state_of(config=load_project(file)).plan():
         assert server.ended(server.launch("refresh"))["status"] == "SUCCESS"
 
 
@@ -81,7 +81,7 @@ def test_the_sensor_launches_refresh_after_a_change(current: None, server: Serve
         states = f"sensorOrError({selector}) {{... on Sensor {{sensorState {{id}}}}}}"
         state = server.graphql(f"{{{states}}}")["sensorOrError"]["sensorState"]["id"]
         server.graphql(f'mutation {{stopSensor(id: "{state}") {{__typename}}}}')
-    assert not State(config=load_project(file)).plan()
+    assert not state_of(config=load_project(file)).plan()
 
 
 def test_a_killed_run_ends_and_the_next_goes_on(current: None, server: Server, file: Path) -> None:
@@ -101,7 +101,7 @@ def test_work_goes_on_where_its_refresh_is_killed(current: None, server: Server,
     os.kill(process_of(server, server.run(refresh)), signal.SIGKILL)
     assert server.ended(refresh)["status"] == "FAILURE"
     assert server.ended(work["runId"])["status"] == "SUCCESS"
-    assert not State(config=load_project(file)).plan()
+    assert not state_of(config=load_project(file)).plan()
 
 
 def test_a_run_that_is_terminated_ends_the_refresh_that_waits_for_it(current: None, server: Server, file: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_is_terminated_ends_the_refresh_that_waits_for_it(current: No
     assert server.ended(work["runId"])["status"] == server.ended(refresh)["status"] == "CANCELED"
     again = server.execute_again(work["runId"], "FROM_FAILURE")
     assert server.ended(again)["status"] == "SUCCESS"
-    assert not State(config=load_project(file)).plan()
+    assert not state_of(config=load_project(file)).plan()
 
 
 def test_a_run_of_the_terminal_belongs_to_the_location_and_ends_from_the_ui(
@@ -135,7 +135,7 @@ def test_a_run_of_the_terminal_belongs_to_the_location_and_ends_from_the_ui(
     assert server.run(run)["tags"]["dagster/code_location"] == LOCATION
     again = server.execute_again(run, "ALL_STEPS")
     assert server.ended(again)["status"] == "SUCCESS"
-    assert not State(config=load_project(file)).plan()
+    assert not state_of(config=load_project(file)).plan()
 
 
 def test_ten_minutes_of_a_schedule_with_one_edit_are_one_run_and_nine_skips(

@@ -13,8 +13,8 @@ import pytest
 from transformers import BloomConfig, BloomForCausalLM
 
 from gateau_dagster.features.demo.language import build_tokenizer
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, copied, gateau, make_project, sample, write_model
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ def test_a_model_without_the_attention_interface(file: Path) -> None:
 
     write_model(folder, seed=2)
     assert "Done" in gateau("run", "--config", str(file), folder=file.parent).stdout
-    assert not State(config=load_project(file)).plan()
+    assert not state_of(config=load_project(file)).plan()
 
 
 SMALL_DISK = """

@@ -14,8 +14,8 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from gateau_dagster.execution.interruption import INTERRUPTED
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.process_list import descendants
 from tests.project import begun, change_config, copied, gateau
 from tests.runs.stores import assert_same_scores
@@ -48,7 +48,7 @@ def statuses(file: Path) -> list[DagsterRunStatus]:
 
 
 def rows_saved(file: Path) -> int:
-    return sum(State(config=load_project(file)).store.stamp(f"_partial/{name}").rows or 0 for name in partial(file))  # type: ignore[union-attr]
+    return sum(state_of(config=load_project(file)).store.stamp(f"_partial/{name}").rows or 0 for name in partial(file))  # type: ignore[union-attr]
 
 
 def partial(file: Path) -> Iterator[str]:
@@ -113,5 +113,5 @@ def test_at_random_moments(copy: Path, whole_run: Path, executor: str) -> None:
             assert said == []
             shutil.rmtree(copy.parent / "store")
     gateau("run", "--config", str(copy), *until, folder=copy.parent)
-    assert_same_scores(State(config=load_project(copy)), State(config=load_project(whole_run)))
+    assert_same_scores(state_of(config=load_project(copy)), state_of(config=load_project(whole_run)))
     assert DagsterRunStatus.FAILURE not in statuses(copy)

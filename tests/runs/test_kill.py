@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.execution.row_checkpoints import FOLDER as PARTIAL
 from gateau_dagster.pipeline.leftovers import PARTS, leftovers
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.evidence import FAR
@@ -73,7 +74,7 @@ def statuses(file: Path) -> list[DagsterRunStatus]:
 
 
 def assert_as_undisturbed(file: Path, whole_run: Path) -> None:
-    one, other = State(config=load_project(file)), State(config=load_project(whole_run))
+    one, other = state_of(config=load_project(file)), state_of(config=load_project(whole_run))
     assert not one.plan()
     assert_same_tables(one.store, other.store)
     found, wanted = one.recorded(), other.recorded()
@@ -114,7 +115,7 @@ def test_killed_while_scoring(copy: Path, whole_run: Path) -> None:
         pool = pipeline.instance.event_log_storage.get_concurrency_info("gpu")
         assert (pool.active_slot_count, pool.pending_step_count) == (0, 0)
     assert statuses(copy) == [DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS]
-    assert_same_scores(State(config=load_project(copy)), State(config=load_project(whole_run)))
+    assert_same_scores(state_of(config=load_project(copy)), state_of(config=load_project(whole_run)))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_killed_while_scoring_for_a_mix(tmp_path: Path) -> None:
     killed_run(killed, "row", 8, "--until", until)
     for file in (killed, undisturbed):
         gateau("run", "--config", str(file), "--until", until, folder=file.parent)
-    one, other = (State(config=load_project(file)) for file in (killed, undisturbed))
+    one, other = (state_of(config=load_project(file)) for file in (killed, undisturbed))
     kinds = one.read("evidence", ["sample_id", "dependency"])
     assert kinds.equals(other.read("evidence", ["sample_id", "dependency"])) and kinds["dependency"].n_unique() > 1
     chosen = one.store.read(until)
@@ -169,7 +170,7 @@ def test_killed_while_scoring_for_a_mix(tmp_path: Path) -> None:
     assert (first.content, first.fingerprint) == (second.content, second.fingerprint)
     for change in ({"use": {"far": 0.2}}, {"tau": 2.0}, {"rule": "clean", "use": None, "tau": 0}):
         change_config(killed, selection=change)
-        assert {work.asset for work in State(config=load_project(killed)).plan_until(until).work} == {until}
+        assert {work.asset for work in state_of(config=load_project(killed)).plan_until(until).work} == {until}
         change_config(killed, selection=rule)
 
 
@@ -226,6 +227,6 @@ def test_killed_at_random_moments(copy: Path, whole_run: Path) -> None:
     for moment in moments:
         killed_run(copy, "seconds", moment, *until, may_be_done=True)
     gateau("run", "--config", str(copy), *until, folder=copy.parent)
-    assert_same_scores(State(config=load_project(copy)), State(config=load_project(whole_run)))
+    assert_same_scores(state_of(config=load_project(copy)), state_of(config=load_project(whole_run)))
     with instance_of(copy) as instance:
         assert all(run.is_finished for run in instance.get_runs() if PROCESS_TAG in run.tags)

@@ -8,8 +8,8 @@ import pytest
 from dagster import DagsterEventType, DagsterInstance
 
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.project import gateau, make_project
 
 GPU = {"perplexity__short", "perplexity__long_and_cam"}
@@ -21,7 +21,7 @@ def test_a_process_a_step(tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=8, shards=2, execution={"executor": "multiprocess", "max_concurrent": 3})
     done = gateau("run", "--config", str(file), "--until", "combined_scores", folder=tmp_path)
     assert "✓ combined_scores" in done.stdout
-    plan = State(config=load_project(file)).plan()
+    plan = state_of(config=load_project(file)).plan()
     assert [work.asset for work in plan.work] == ["selected_subset", "report"]
 
     with DagsterInstance.from_config(str(tmp_path / ".gateau" / "dagster")) as instance:

@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store
 from tests.assets.test_pre_experienced import SECTIONS, UNTIL
 from tests.project import ROOT, command_environment, gateau, make_project
@@ -41,7 +41,7 @@ def test_a_store_on_s3_and_a_model_that_the_pipeline_made(bucket: str, tmp_path:
     assert len(fetched) == 1 and "pre_experienced" in str(fetched[0])
     local = make_project(tmp_path / "here", samples=18, shards=3, **SECTIONS)
     gateau("run", "--config", str(local), "--until", UNTIL, folder=local.parent)
-    here, there = State(config=load_project(local)), State(config=load_project(file))
+    here, there = state_of(config=load_project(local)), state_of(config=load_project(file))
     for shard in here.shards:
         assert_same_rows(there.store.read(UNTIL, shard), here.store.read(UNTIL, shard))
     assert not there.store.files.names("_workers") and not there.store.files.names("_partial")
@@ -90,14 +90,14 @@ import time
 from pathlib import Path
 from gateau_dagster import tables
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage import Store
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.shards_to_score import ASSETS, pieces
 from tests.resources.pools.test_on_ray import pool
 
 file, log = sys.argv[1:]
-state = State(config=load_project(Path(file)))
+state = state_of(config=load_project(Path(file)))
 slow = Deadly(kills=[], seconds=0.05, log=log)
 changes = {"planned": slow, "columns": (tables.SAMPLE_ID, tables.DIGEST)}
 shards = [shard for shard in pieces(state, assets=ASSETS[:1], every=changes) if shard.lacking]

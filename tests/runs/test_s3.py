@@ -11,8 +11,8 @@ from s3fs import S3FileSystem
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.store import Store
 from tests.assets.harness import Pipeline, key_of, pipeline_on
@@ -43,7 +43,7 @@ def whole(remote: Pipeline) -> Pipeline:
 
 
 def test_the_same_scores_and_a_second_run_does_nothing(remote: Pipeline, whole_run: Path) -> None:
-    assert_same_scores(remote.state(), State(config=load_project(whole_run)))
+    assert_same_scores(remote.state(), state_of(config=load_project(whole_run)))
     result = remote.refresh("combined_scores")
     assert (result.run_ids, result.recorded) == ([], 0)
     assert not remote.state().store.files.exists("_partial")
@@ -51,7 +51,7 @@ def test_the_same_scores_and_a_second_run_does_nothing(remote: Pipeline, whole_r
 
 @pytest.mark.long
 def test_the_same_tables_and_the_same_model(whole: Pipeline, whole_run: Path, tmp_path: Path) -> None:
-    one, other = whole.state(), State(config=load_project(whole_run))
+    one, other = whole.state(), state_of(config=load_project(whole_run))
     assert_same_tables(one.store, other.store)
     found, wanted = one.recorded(), other.recorded()
     assert_same_stamps(found, wanted)

@@ -17,8 +17,8 @@ import psutil
 import pytest
 from polars.testing import assert_frame_equal
 
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER
 from tests.project import change_config, command_environment, copied, gateau, make_project
@@ -119,7 +119,7 @@ def take_over(store: str, whole: Path, folder: Path, seed: int) -> str:
 
 def assert_as_undisturbed(file: Path, whole: Path) -> None:
     """To the last bit but for ROUNDED, and without a trace of what was not committed."""
-    one, other = State(config=load_project(file)), State(config=load_project(whole))
+    one, other = state_of(config=load_project(file)), state_of(config=load_project(whole))
     assert not one.plan_until(LAST)
     compared = 0
     for asset in one.pipeline.ancestors([LAST]):

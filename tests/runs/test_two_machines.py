@@ -21,8 +21,8 @@ from dagster import DagsterInstance, DagsterRunStatus
 
 from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.steps.dead_runs import end_dead_runs
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, copied
 from tests.runs.machine import EXPIRES_SECONDS, WITHOUT, can_be_another_machine, gateau_here, gateau_on
 from tests.runs.stores import assert_same_rows, assert_same_stamps
@@ -172,7 +172,7 @@ def test_of_two_that_begin_at_once_with_nothing_there_one_works(contest: Contest
 
 def assert_as_undisturbed(contest: Contest, whole_run: Path) -> None:
     """All that was asked for, as in a run that nobody disturbed."""
-    one, other = (State(config=load_project(file)) for file in (contest.files["berta"], whole_run))
+    one, other = (state_of(config=load_project(file)) for file in (contest.files["berta"], whole_run))
     assert not one.plan_until(LAST)
     found, wanted = one.recorded(), other.recorded()
     made = [key for key, stamp in found.items() if stamp is not None]

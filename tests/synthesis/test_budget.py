@@ -19,8 +19,8 @@ from gateau_dagster.estimate.synthesis import (
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.features.demo.generator import ScriptedGenerator, serving
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.synthesis import PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.passages import candidates
 from tests.assets.harness import pipeline_on
@@ -69,7 +69,7 @@ def test_second_answers_count_before_the_first_request(tmp_path: Path) -> None:
     with serving(ScriptedGenerator()) as server:
         budget = {"budget": {"requests": COUNT + 2}}
         file = project(tmp_path, server.base_url, kinds={"two_passages": 1.0}, generator=budget)
-        state = State(config=load_project(file))
+        state = state_of(config=load_project(file))
         for work in (lambda: check_generator(state, planned_synthesis(state, state.plan())), lambda: tried_once(file)):
             with pytest.raises(GateauError, match=r"synthesis\.generator\.budget.*the yield is not known"):
                 work()
@@ -89,22 +89,22 @@ def test_a_judge_that_compares_answers_needs_its_key(tmp_path: Path) -> None:
     change_config(
         file, evaluation={"judge": {"base_url": "http://127.0.0.1:1/v1", "model": "j", "key": "NO_SUCH_KEY_HERE"}}
     )
-    found = checks_of(State(config=load_project(file))).findings()
+    found = checks_of(state_of(config=load_project(file))).findings()
     assert any("NO_SUCH_KEY_HERE" in str(each) for each in found)
 
 
 def test_a_measured_yield_stays_with_another_budget_and_not_with_other_checks(tmp_path: Path) -> None:
     found = SynthesisYield(candidates=10, reached=6, accepted=5)
     file = project(tmp_path, "http://127.0.0.1:1/v1")
-    remember_yield(State(config=load_project(file)), found)
+    remember_yield(state_of(config=load_project(file)), found)
     way = {"budget": {"requests": 5}, "concurrency": 7, "timeout": 3.0}
     project(tmp_path, "http://127.0.0.1:2/v1", generator=way)
-    assert measured_yield(State(config=load_project(file))) == found
+    assert measured_yield(state_of(config=load_project(file))) == found
     project(tmp_path, "http://127.0.0.1:1/v1", generator={"model": "other"})
-    assert measured_yield(State(config=load_project(file))) is None
+    assert measured_yield(state_of(config=load_project(file))) is None
     project(tmp_path, "http://127.0.0.1:1/v1")
     change_config(file, scoring={"max_length": 600})
-    assert measured_yield(State(config=load_project(file))) is None, "theta_B reads less"
+    assert measured_yield(state_of(config=load_project(file))) is None, "theta_B reads less"
 
 
 def test_validate_leaves_out_passages_with_questions_of_benchmarks(

@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of
+from gateau_dagster.pipeline.declared import partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import make_plan
 from tests.pipeline.configured import all_fields, configured, resolved_assets, stale, versions
 

@@ -17,6 +17,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
 from gateau_dagster.features.demo.generator import ScriptedGenerator, demo_document, manner_of, serving
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import figure_digests
@@ -151,7 +152,7 @@ def made_in(folder: Path) -> Path:
 @pytest.mark.long
 def test_the_same_seed_gives_the_same_samples(made: Path, tmp_path: Path) -> None:
     one, two = (
-        table(State(config=load_project(file)), SYNTHETIC_SAMPLES) for file in (made, made_in(tmp_path / "again"))
+        table(state_of(config=load_project(file)), SYNTHETIC_SAMPLES) for file in (made, made_in(tmp_path / "again"))
     )
     assert one.height and one.equals(two)
 
@@ -203,7 +204,7 @@ def test_validate_measures_the_yield_and_its_replies_are_kept(tmp_path: Path) ->
     with serving(ScriptedGenerator(cheats=0.3)) as server:
         file = project(tmp_path, server.base_url)
         print_synthesis(load_project(file))
-        state = State(config=load_project(file))
+        state = state_of(config=load_project(file))
         planned = planned_synthesis(state, state.plan())
         assert planned is not None and 0 < (planned.expected or 0) < COUNT
         assert not state.store.stamps([(CHECKS_TABLE, "d0")])[CHECKS_TABLE, "d0"], "no table is written"
@@ -293,7 +294,7 @@ def with_made_theta_b(folder: Path, address: str) -> Path:
 def test_a_theta_b_that_is_still_to_be_made_is_planned_and_nothing_is_asked_before(tmp_path: Path) -> None:
     with serving(ScriptedGenerator()) as server:
         config = load_project(with_made_theta_b(tmp_path, server.base_url))
-        state = State(config=config)
+        state = state_of(config=config)
         plan = state.plan()
         assert [work.asset for work in plan.work][:3] == [
             "homologous_mix/long",
@@ -309,7 +310,7 @@ def test_a_theta_b_that_is_still_to_be_made_is_planned_and_nothing_is_asked_befo
 
 
 def test_figures_go_by_the_content_of_a_theta_b_that_is_made(tmp_path: Path) -> None:
-    state = State(config=load_project(with_made_theta_b(tmp_path, "http://localhost:1/v1")))
+    state = state_of(config=load_project(with_made_theta_b(tmp_path, "http://localhost:1/v1")))
     one, other, again = (figure_digests(state.config, state.observed, version) for version in "aba")
     assert one == again and one.model != other.model
 
@@ -319,7 +320,7 @@ def test_records_without_a_text_and_too_few_candidates_are_reported(tmp_path: Pa
     file = project(tmp_path, "http://127.0.0.1:9/v1", documents=1, count=1000)
     change_config(file, synthesis={"documents": paths})
     (tmp_path / "docs" / "more.jsonl").write_text('{"body": "A text."}\n' * 2)
-    before = checks_of(State(config=load_project(file))).warnings
+    before = checks_of(state_of(config=load_project(file))).warnings
     rejected = "synthesis.documents: 2 of 3 records rejected (66.7 %): 2 x no text"
     few = "1 of 2 shards have no document; lower synthesis.shards, or add documents"
     assert [each for each in before if "synthesis" in each] == [

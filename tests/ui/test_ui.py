@@ -15,8 +15,8 @@ from playwright.sync_api import Page, expect
 
 from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.data.sample import Sample, shard_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.evidence_card import evidence_maps
 from gateau_dagster.storage.documents import read_document
 from tests.project import make_project, write_model, write_samples
@@ -278,7 +278,7 @@ def test_it_is_executed_again_and_makes_exactly_the_edited_shard(
     after = stored(file)
     other = {key for key in after if key[1] not in {None, edited.shard}}
     assert {key for key in after if edited.before[key] == after[key]} == other
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     rows = state.store.read("raw_long_sft", edited.shard)
     row = rows.row(by_predicate=pl.col("sample_id") == edited.sample_id, named=True)
     changed = Sample(**{name: row[name] for name in ("sample_id", "source", "context", "instruction", "response")})

@@ -11,6 +11,7 @@ import pytest
 from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store, documents, store
@@ -130,9 +131,9 @@ def test_every_flip_in_a_store_with_a_model_is_noticed(whole_run: Path, tmp_path
         file.write_bytes(flipped_somewhere(file, data, rng))
     for file in (root / "_lease").glob("*.json"):
         file.write_bytes(flipped(file.read_bytes(), 77))
-    noticed(State(config=load_project(folder / "gateau.yaml")))
+    noticed(state_of(config=load_project(folder / "gateau.yaml")))
     gateau("run", folder=folder)
-    assert noticed(State(config=load_project(folder / "gateau.yaml"))) == []
+    assert noticed(state_of(config=load_project(folder / "gateau.yaml"))) == []
     for left in root.rglob("*.damaged"):
         left.unlink()
     one, other = Store(str(root)), Store(str(whole_run.parent / "store"))

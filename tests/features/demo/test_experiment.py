@@ -12,8 +12,8 @@ import yaml
 
 from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.features.demo.prepare import demo_samples, embedded_demo, write_jsonl
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
 from tests.project import change_config, gateau
 
 METHODS, FRACTIONS, SEEDS = ["gateau", "random", "length"], [0.1, 0.3], [1, 2]
@@ -53,7 +53,7 @@ def written(folder: Path, pair: Path) -> Path:
 def test_an_experiment_on_the_demo(trained_pair: Path, tmp_path: Path) -> None:
     file = written(tmp_path, trained_pair)
     gateau("run", "--config", str(file), folder=tmp_path)
-    state = State(config=load_project(file))
+    state = state_of(config=load_project(file))
     trained = [name for name, variant in state.config.variant_set.items() if variant.trained]
     assert len(trained) == len(METHODS) * len(FRACTIONS) * len(SEEDS) + len(SEEDS)
     rows = {name: state.store.read("variant/checkpoint", name).row(0, named=True) for name in trained}

@@ -22,7 +22,7 @@ from gateau_dagster.data import secret_scan
 from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.features.publish.feature import COLUMNS
 from gateau_dagster.pipeline.checks import checks_of
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
 from tests.evaluation.quiz import quiz
@@ -92,7 +92,7 @@ def test_a_private_data_set_with_a_card_is_one_commit_whose_sha_is_the_version(k
 
 def planned(kept: Pipeline) -> tuple[str, list[str]]:
     """Return why the data set on the hub is out of date, if it is, and what could not be compared."""
-    state = State(config=kept.config, asks_hub=True)
+    state = state_of(config=kept.config, asks_hub=True)
     work = state.plan().of(PUBLISHED)
     return "" if work is None else work.reasons[None], state.on_hub[1]
 

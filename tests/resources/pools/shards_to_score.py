@@ -8,6 +8,7 @@ from typing import Any
 from gateau_dagster.data.index import read_shards
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.models import ModelsResource
@@ -17,7 +18,7 @@ ASSETS = ("perplexity/long", "cam")
 
 
 def ingested(folder: Path, *, samples: int, shards: int, **sections: Any) -> State:
-    state = State(config=load_project(make_project(folder, samples=samples, shards=shards, **sections)))
+    state = state_of(config=load_project(make_project(folder, samples=samples, shards=shards, **sections)))
     config = state.config
     numbers = [int(shard) for shard in state.shards]
     for number, table, rejected in read_shards(config.located_long_sft, state.index, numbers):

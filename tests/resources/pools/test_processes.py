@@ -190,11 +190,12 @@ def end(number, frame):
 if __name__ == "__main__":  # the workers import this file, too
     from pathlib import Path
     from gateau_dagster.pipeline.project import load_project
-    from gateau_dagster.pipeline.state import State
+    from gateau_dagster.pipeline.observed import state_of
+from gateau_dagster.pipeline.state import State
     from tests.resources.pools.test_processes import children, pieces, workers
 
     signal.signal(signal.SIGTERM, end)
-    state = State(config=load_project(Path(sys.argv[1])))
+    state = state_of(config=load_project(Path(sys.argv[1])))
     with workers(state, 2, []) as two:
         list(two.results(pieces(state), sleep))
 """

@@ -1,0 +1,74 @@
+"""Open a configuration: look at the input, the models and the files outside the store that results depend on."""
+
+from gateau_dagster.config import Config
+from gateau_dagster.data.document_split import SPLIT
+from gateau_dagster.data.index import cached_index
+from gateau_dagster.data.input_index import InputIndex
+from gateau_dagster.data.sample import text_digest
+from gateau_dagster.data.short_chat import short_chat_signature
+from gateau_dagster.data.sources import FILE_DIGESTS, content_signature
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.asset import DOCUMENTS, Observed
+from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.feature import prepare_inputs
+from gateau_dagster.pipeline.model_checks import answer_frames
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.synthesis_checks import documents_of
+from gateau_dagster.progress import Progress, silent
+from gateau_dagster.training.text_mix import text_signatures
+
+
+def state_of(*, config: Config, progress: Progress = silent, asks_hub: bool = False) -> State:
+    """Return a configuration and its store at this moment; nothing is read yet. asks_hub: see State."""
+    return State(
+        config=config,
+        pipeline=pipeline_of(config),
+        read_index=_index,
+        observe=_observe,
+        progress=progress,
+        asks_hub=asks_hub,
+    )
+
+
+def asks_hub(config: Config, until: str | None) -> bool:
+    """Return whether what is planned up to an asset, None for all, includes data sets on the hub."""
+    known = None if until is None else pipeline_of(config).by_key.get(until)
+    return until is None or (known is not None and known.elsewhere is not None)
+
+
+def _index(state: State) -> InputIndex:
+    config = state.config
+    prepare_inputs(config)
+    return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", state.progress)
+
+
+def _observe(state: State) -> Observed:
+    config = state.config
+    prepare_inputs(config)
+    chat, cache = config.located_short_chat, config.work_folder / "cache"
+    keys = state.pipeline.partition_sets.get(DOCUMENTS, [])
+    return Observed(
+        model_digests=state.model_digests,
+        short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
+        texts=text_signatures(config, cache / FILE_DIGESTS),
+        files={
+            name: content_signature(method.files(), cache / FILE_DIGESTS)
+            for name, method in chosen_methods(config).items()
+            if method.paths()
+        },
+        others=state.other_digests,
+        documents={key: documents_of(state).digest(number) for number, key in enumerate(keys)},
+        instructions=_instructions(state) if SPLIT in state.pipeline.by_key else "",
+        frames=answer_frames(config, state.model_digests, state.other_digests),
+    )
+
+
+def _instructions(state: State) -> str:
+    try:
+        # An index without the synthetic samples that are still to be made must not stay.
+        index = _index(state) if state.config.reads_synthetic else state.index
+        left_out = index.instructions
+    except GateauError:
+        return ""  # the samples are still to be made, or `check_data` gives the reason
+    return text_digest([f"{size} {sample_id}" for sample_id, size in left_out.items()]) if left_out else ""
