@@ -3,15 +3,12 @@
 One step scores shards with one model, in this process or in workers. One pass may serve several tables.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
-
-import dagster as dg
-import polars as pl
+from typing import TYPE_CHECKING
 
 from gateau_dagster.assets.steps.metadata import effort_metadata, statistics, token_totals
 from gateau_dagster.assets.steps.progress import ScoringProgress
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 
-T = TypeVar("T")
 Shards = Sequence[Piece]
 Results = Generator[tuple[str, dict[str, ShardResult]]]
 
@@ -51,14 +47,15 @@ def _scored(step: Step, models: ModelsResource) -> Results:
     missing = [shard for shard in shards if shard.lacking]
     if missing:
         prepare_inputs(state.config, "models", step.progress)
-        missing = _with_plan(step.context, state, missing)
     pool = chosen_pool(state.config)
     devices = pool.devices(state.config, models.place(state.config), len(missing))
     sizes = state.store.stamps(("raw_long_sft", shard.shard) for shard in shards)
+    lengths, count = _lengths(state), sum(len(shard.lacking) for shard in missing)
     shown = ScoringProgress(
         step.progress,
-        sizes={shard: stamp.rows or 0 for (_, shard), stamp in sizes.items() if shard is not None and stamp},
-        missing=missing,
+        kept=sum(stamp.rows or 0 for stamp in sizes.values() if stamp) - count,
+        missing=count,
+        work={shard.shard: _work(shard, lengths(shard.shard)) for shard in missing},
         workers=len(devices),
     )
     shown.start()
@@ -68,7 +65,7 @@ def _scored(step: Step, models: ModelsResource) -> Results:
         models=models,
         model=model,
         pool=pool,
-        costs=_costs(step.context, state, missing),
+        costs=lengths,
         progress=shown,
         warn=step.log.warning,
     )
@@ -88,52 +85,20 @@ def _shards(step: Step) -> list[Piece]:
     return [Piece.whole(step.state.store, shard, works[shard]) for shard in sorted(works)]
 
 
-def _with_plan(context: dg.AssetExecutionContext, state: State, shards: Shards) -> list[Piece]:
-    """Return the work with its estimated effort."""
-    from gateau_dagster.estimate.estimator import Estimator
+def _lengths(state: State) -> Costs:
+    """Return a function from a shard to the characters of its samples, which the work on a sample grows with."""
+    columns = state.index.accepted.select("shard", "sample_id", "characters")
+    by_shard = columns.partition_by("shard", as_dict=True, include_key=False)
 
-    estimates = _estimated(context, lambda: Estimator(state).shards(_by_asset(shards))) or {}
-    # A method need not declare the cost of its table.
-    planned = {key: estimate.planned for key, estimate in estimates.items() if estimate.tokens is not None}
-    return [
-        replace(
-            shard,
-            works=[replace(work, planned=planned.get((work.asset, shard.shard), {})) for work in shard.works],
-        )
-        for shard in shards
-    ]
+    def lengths(shard: str) -> Mapping[str, float]:
+        found = by_shard.get((int(shard),))
+        return {} if found is None else dict(found.iter_rows())
+
+    return lengths
 
 
-def _costs(context: dg.AssetExecutionContext, state: State, shards: Shards) -> Costs:
-    """Return a function from shard to the cost of each sample; empty if the estimate fails. It runs on first use."""
-    from gateau_dagster.estimate.estimator import Estimator
-
-    all_costs = cache(lambda: _estimated(context, lambda: Estimator(state).costs(_by_asset(shards))))
-
-    def costs(shard: str) -> Mapping[str, float]:
-        found = all_costs()
-        if found is None:
-            return {}
-        return dict(found.filter(pl.col("shard") == int(shard)).select("sample_id", "cost").iter_rows())
-
-    return costs
-
-
-def _estimated(context: dg.AssetExecutionContext, estimate: Callable[[], T]) -> T | None:
-    """Return the estimate, or None with a warning: a failed estimate must not end the run."""
-    try:
-        return estimate()
-    except Exception as error:
-        context.log.warning(f"The cost of this step cannot be estimated: {error}", exc_info=True)
-        return None
-
-
-def _by_asset(shards: Shards) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for shard in shards:
-        for work in shard.works:
-            found.setdefault(work.asset, []).append(shard.shard)
-    return found
+def _work(shard: Piece, lengths: Mapping[str, float]) -> float:
+    return sum(lengths.get(sample_id, 0.0) for sample_id in shard.lacking)
 
 
 @dataclass(frozen=True, kw_only=True)

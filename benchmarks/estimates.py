@@ -1,14 +1,15 @@
-"""Compare `gateau plan` with what was: planned and actual seconds of each table of a store, from its shards' stamps.
+"""Compare `gateau plan` with what was: planned and actual seconds of each table that a run has scored.
 
-    .venv/bin/python benchmarks/estimates.py                         # of the demo in this folder
-    .venv/bin/python benchmarks/estimates.py --config gateau.yaml
+    gateau plan --json > plan.json
+    gateau run
+    .venv/bin/python benchmarks/estimates.py plan.json --config gateau.yaml
 
-The stamp of a shard keeps what was planned before it was scored: a range where that rested on a matrix product, one
-figure where it rested on recorded shards. Only shards that were scored in the last run of their table show how near a
-plan with history is.
+A plan gives a range where it rests on a matrix product, and one figure where it rests on recorded shards. The stamp of
+a shard keeps the seconds that scoring it took in one process. They are divided by the workers that the plan is for.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,41 +19,44 @@ from common import show, table, verdict
 
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.report.effort import efforts_by_asset, table_efforts
+from gateau_dagster.report.effort import TableEffort, efforts_by_asset, table_efforts
 
 HEADER = ("table", "shards", "low", "planned", "high", "actual", "actual/planned", "in range", "share of peak")
 TARGET = 1.5  # times too many seconds, or too few
 
 
-def row(asset: str, planned: Sequence[Mapping[str, Any]]) -> list[object]:
-    """Sums over shards, given by their `Stamp.effort`, that were planned."""
-    (found,) = table_efforts({asset: planned})
-    plans = [effort["planned"] for effort in planned]
-    low, high = (sum(plan.get(name, plan["seconds"]) for plan in plans) for name in ("seconds_low", "seconds_high"))
-    seconds = [low, found.planned_seconds or 0.0, high, found.compared_seconds]
-    ratio = "" if found.ratio is None else f"{found.ratio:.2f}"
-    inside = "" if low == high else "yes" if low <= found.compared_seconds <= high else "NO"
+def row(planned: Mapping[str, Any], found: TableEffort, workers: int) -> list[object]:
+    """A table's line. `planned`: its entry in `estimates` of the plan."""
+    low, seconds, high = (planned[name] for name in ("seconds_low", "seconds", "seconds_high"))
+    actual = found.seconds / workers
+    inside = "" if low == high else "yes" if low <= actual <= high else "NO"
     share = "" if found.share_of_peak is None else f"{found.share_of_peak:.0%}"
-    return [asset, len(planned), *(f"{value:.1f}" for value in seconds), ratio, inside, share]
+    times = (f"{value:.1f}" for value in (low, seconds, high, actual))
+    return [found.asset, found.measured, *times, f"{actual / seconds:.2f}", inside, share]
+
+
+def compared(plan: Mapping[str, Any], efforts: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TableEffort]:
+    """The tables with a planned time and a measurement."""
+    known = {asset for asset, estimate in plan["estimates"].items() if estimate["seconds"]}
+    return [each for each in table_efforts(efforts) if each.asset in known and each.seconds]
 
 
 def main() -> int:
     """The table, and the sum of all tables against the target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
     parser.add_argument("--config", type=Path)
-    state = state_of(config=load_project(parser.parse_args().config))
-    efforts = efforts_by_asset(state.recorded())
-    planned = {
-        asset: [each for each in shards if (each.get("planned") or {}).get("seconds")]
-        for asset, shards in efforts.items()
-    }
-    rows = [row(asset, shards) for asset, shards in planned.items() if shards]
-    if not rows:
-        show("No shard of the store was both planned and measured.")
+    options = parser.parse_args()
+    state, plan = state_of(config=load_project(options.config)), json.loads(options.plan.read_text())
+    shards = {work["asset"]: {*work["shards"]} for work in plan["work"]}
+    recorded = {key: stamp for key, stamp in state.recorded().items() if key[1] in shards.get(key[0], ())}
+    found = compared(plan, efforts_by_asset(recorded))
+    if not found:
+        show("No table was both planned and measured.")
         return 1
-    everything = [effort for shards in planned.values() for effort in shards]
-    show(table(HEADER, [*rows, row("together", everything)]))
-    ratio = sum(each["seconds"] for each in everything) / sum(each["planned"]["seconds"] for each in everything)
+    show(table(HEADER, [row(plan["estimates"][each.asset], each, plan["workers"]) for each in found]))
+    planned = sum(plan["estimates"][each.asset]["seconds"] for each in found)
+    ratio = sum(each.seconds for each in found) / plan["workers"] / planned
     show(verdict("off by a factor of", max(ratio, 1 / ratio), TARGET, at_most=True))
     return 0
 

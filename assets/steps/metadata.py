@@ -235,8 +235,7 @@ def effort_metadata(effort: Mapping[str, Any]) -> dict[str, Any]:
         }
         if effort["matrix_product_speed"] is not None:
             found["share_of_matrix_product_peak"] = flops / seconds / effort["matrix_product_speed"]
-    planned = effort.get("planned", {}).get("seconds")
-    return found | ({} if planned is None else {"planned_seconds": planned})
+    return found
 
 
 def _memory_name(effort: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ from dagster import DagsterInstance
 from gateau_dagster.assets.steps.partitions import declared_name
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_tables import Piece
 from gateau_dagster.progress import ProgressBoard, TimedProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -84,17 +83,20 @@ def progress_line(
     return f"{done:,.0f}{share}{rates}{rest}{', ' + note if note else ''}"
 
 
+_SHOWN_FROM = 0.02
+
+
 class ScoringProgress:
     """New samples, kept ones, samples/s, tokens/s and time left of a scoring step.
 
-    Sample lengths vary widely, so the time left comes from the FLOPs planned for each shard. Within a shard it comes
-    from the text scored so far. At first it comes from the tokens read, if their share of the planned ones is larger:
-    a pass holds parts of many samples before the first is complete. The rates leave out the time of loading and
-    writing.
+    Sample lengths vary widely, so the time left comes from the text that is scored, not from the samples. It is not
+    shown before 2 % are scored, because a pass holds parts of many samples before the first is complete. The rates
+    leave out the time of loading and writing.
 
     Args:
-        sizes: samples of every shard of the step, including those whose rows are kept.
-        missing: the shards that have something to score.
+        kept: number of samples whose rows are kept.
+        missing: number of samples to score.
+        work: characters to score, by shard.
         workers: processes that score side by side.
     """
 
@@ -102,15 +104,15 @@ class ScoringProgress:
         self,
         progress: TimedProgress,
         *,
-        sizes: Mapping[str, int],
-        missing: Sequence[Piece],
+        kept: int,
+        missing: int,
+        work: Mapping[str, float],
         workers: int,
     ) -> None:
         self._progress, self._workers = progress, workers
-        self._total = sum(len(each.lacking) for each in missing)
-        self._kept = sum(sizes.values()) - self._total
-        self._weights = _weights(missing, sizes)
-        self._tokens = {each.shard: sum(work.planned.get("tokens") or 0 for work in each.works) for each in missing}
+        self._total, self._kept = missing, kept
+        whole = sum(work.values()) or 1.0
+        self._weights = {shard: text / whole for shard, text in work.items()}
         self._counted: dict[str, _Counted] = {}  # by shard, its part of the sum
         self._sum = _Counted()
 
@@ -125,15 +127,11 @@ class ScoringProgress:
 
     def report(self, shard: ShardReport) -> None:
         """Report one more finished sample of a shard."""
-        planned = self._tokens.get(shard.shard)
-        by_tokens = min(1.0, shard.tokens / planned) if planned else shard.share
-        # The planned tokens may be too few, so the weight of the text grows with the share that is scored.
-        share = max(shard.share, shard.share**2 + (1 - shard.share) * by_tokens)
         now = _Counted(
             scored=shard.scored,
             tokens=shard.tokens,
             seconds=shard.seconds,
-            share=self._weights.get(shard.shard, 0.0) * share,
+            share=self._weights.get(shard.shard, 0.0) * shard.share,
         )
         # By the difference: summing over all shards per sample would take longer than scoring it.
         self._sum = self._sum.plus(now, self._counted.get(shard.shard, _Counted()))
@@ -147,7 +145,7 @@ class ScoringProgress:
     def _show(self, note: str) -> None:
         found = self._sum
         seconds = found.seconds / self._workers
-        left = max(0.0, seconds * (1 - found.share) / found.share) if found.share and seconds else None
+        left = max(0.0, seconds * (1 - found.share) / found.share) if found.share >= _SHOWN_FROM and seconds else None
         if seconds:
             note = f"{found.scored / seconds:,.1f} samples/s, {found.tokens / seconds:,.0f} tokens/s, {note}"
         if self._kept:
@@ -172,18 +170,6 @@ class _Counted:
             seconds=self.seconds + now.seconds - before.seconds,
             share=self.share + now.share - before.share,
         )
-
-
-def _weights(missing: Sequence[Piece], sizes: Mapping[str, int]) -> dict[str, float]:
-    """Return each shard's share of the work, adding up to one: by planned FLOPs if all are known, else by samples."""
-    sure: dict[str, float] = {}
-    for each in missing:
-        flops = [work.planned.get("flops") for work in each.works]
-        sure[each.shard] = float(sum(one for one in flops if one)) if all(flops) else 0.0
-    if not all(sure.values()):
-        sure = {each.shard: float(sizes.get(each.shard, 0)) for each in missing}
-    total = sum(sure.values())
-    return {shard: weight / total for shard, weight in sure.items()} if total else {}
 
 
 def board_of(config: Config, run_id: str) -> ProgressBoard:

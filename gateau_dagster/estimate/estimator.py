@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,11 +112,6 @@ class Estimate:
     seconds_high: float | None
     by_setting: Mapping[str, Estimate] = field(default_factory=dict)
 
-    @property
-    def planned(self) -> dict[str, float | None]:
-        """Return the amounts by name, as a table's stamp keeps them."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "by_setting"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
@@ -178,23 +173,10 @@ class Estimator:
         """Return the shards of each asset of a plan that a model scores."""
         return {work.asset: work.partitions for work in plan.work if work.asset in self.tables}
 
-    def shards(self, wanted: Shards) -> dict[tuple[str, str], Estimate]:
-        """Return estimates by asset and shard, each for one process that scores beside the others."""
-        found: dict[tuple[str, str], Estimate] = {}
-        for asset, (work, _) in self._works(wanted).items():
-            parts = work.partition_by("shard", as_dict=True)
-            for shard in wanted[asset]:
-                found[asset, shard] = self._estimate(asset, parts.get((int(shard),), work.clear()))
-        return found
-
-    def costs(self, wanted: Shards) -> pl.DataFrame:
-        """Return `shard`, `sample_id` and `cost`, the expected seconds of all tables, of the samples to score."""
-        parts = [work.select("shard", "sample_id", cost="expected") for work, _ in self._works(wanted).values()]
-        return pl.concat(parts).group_by("shard", "sample_id").agg(pl.col("cost").sum())
-
     def assets(self, wanted: Shards) -> dict[str, Estimate]:
         """Return estimates by asset, with the time of all workers together."""
-        samples, found = self._samples(wanted), dict[str, Estimate]()
+        samples = {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
+        found: dict[str, Estimate] = {}
         for asset, (work, workers) in self._works(wanted, samples).items():
             by_setting = {
                 setting: self._estimate(
@@ -205,14 +187,8 @@ class Estimator:
             found[asset] = replace(self._estimate(asset, work, workers), by_setting=by_setting)
         return found
 
-    def _samples(self, wanted: Shards) -> dict[str, pl.DataFrame]:
-        return {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
-
-    def _works(
-        self, wanted: Shards, samples: Mapping[str, pl.DataFrame] | None = None
-    ) -> dict[str, tuple[pl.DataFrame, Workers]]:
+    def _works(self, wanted: Shards, samples: Mapping[str, pl.DataFrame]) -> dict[str, tuple[pl.DataFrame, Workers]]:
         """Return the `_work` of each asset on its samples to score, and its workers; set the pace of each asset."""
-        samples = samples or self._samples(wanted)
         found: dict[str, tuple[pl.DataFrame, Workers]] = {}
         for asset, shards in wanted.items():
             workers = self.workers.for_shards(len(shards))
@@ -337,12 +313,12 @@ class Estimator:
         amounts = [{**effort, "characters": average * effort["samples"]} for effort in efforts]
         return [(each["seconds"], self._expected(asset, each)) for each in amounts]
 
-    def _estimate(self, asset: str, work: pl.DataFrame, workers: Workers | None = None) -> Estimate:
-        """Return the sums, and the time of these workers; without them, of a single worker."""
+    def _estimate(self, asset: str, work: pl.DataFrame, workers: Workers) -> Estimate:
+        """Return the sums, and the time of these workers."""
         sums, pace, middle = work.sum().row(0, named=True), self.paces[asset], None
         if pace is not None:
             each = work.group_by("shard").agg(pl.col("expected").sum()).sort("shard")["expected"]
-            middle = pace.factor * sums["expected"] if workers is None else workers.seconds(pace.factor * each)
+            middle = workers.seconds(pace.factor * each)
         return Estimate(
             samples=work.height,
             tokens=round(sums["tokens"]) if "tokens" in sums else None,

@@ -27,13 +27,12 @@ _TOGETHER: Mapping[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TableWork:
-    """A table's part of the work on a shard: the stamp it will get, `Asset.means`, and the planned effort."""
+    """A table's part of the work on a shard: the stamp it will get, and `Asset.means`."""
 
     asset: str
     columns: tuple[tables.Column, ...]
     stamp: Stamp
     memory: str
-    planned: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +133,6 @@ def _finished(
         )
     rejects = [by_id[sample_id] for sample_id in sorted(table.missing)]
     effort = _common_effort([each.effort[asset] for each in results if asset in each.effort])
-    if effort and work.planned:
-        effort["planned"] = dict(work.planned)
     stamp = work.stamp.without([reject.sample_id for reject in rejects if reject.may_pass], work.memory)
     rows, rejected = table.kept.sort("sample_id"), rejected_frame(rejects)
     written = store.write(rows, asset, shard, replace(stamp, effort=effort), rejected)

@@ -29,7 +29,7 @@ from gateau_dagster.pipeline.feature import planted_values
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural, printable, unit_of_difference
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
-from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
+from gateau_dagster.report.effort import duration, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, SpanStrip, evidence_card, snippet
 from gateau_dagster.report.experiment import experiment_section, figure_name, shown
@@ -681,5 +681,5 @@ def _environment() -> Environment:
     environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
     environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
     environment.filters.update(forecast_text=forecast_text, outcome_text=outcome_text)
-    environment.filters.update(effort_sentence=effort_sentence, unit_of_difference=unit_of_difference)
+    environment.filters.update(unit_of_difference=unit_of_difference)
     return environment

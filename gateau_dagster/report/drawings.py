@@ -10,7 +10,6 @@ from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.evaluation.benchmark import PageFigure, PageSection
 from gateau_dagster.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
 from gateau_dagster.readable import plural
-from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.experiment import experiment_figures
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs
 from gateau_dagster.report.plots import Drawing, agreement_plots, score_plots, training_plots
@@ -140,7 +139,7 @@ def _presets(inputs: ReportInputs, comparison: PresetComparison) -> dict[str, Dr
 
 
 def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
-    """Draw training, evaluation, the comparison of methods, and effort."""
+    """Draw training, evaluation and the comparison of methods."""
     drawn: dict[str, Drawing] = {}
     if inputs.training_log:
         figure = training_plots.training_curve(inputs.training_log)
@@ -154,8 +153,4 @@ def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
         drawn |= experiment_figures(inputs.experiment)
     if inputs.methods is not None:
         drawn |= method_drawings(inputs.methods)
-    measured = [table for table in table_efforts(inputs.efforts) if table.compared]
-    if measured:
-        figure = training_plots.planned_and_actual(measured)
-        drawn["effort"] = Drawing(figure, "Planned and actual time of scoring, by table")
     return drawn

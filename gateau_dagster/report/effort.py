@@ -1,4 +1,4 @@
-"""Compare the planned with the actual effort of scoring, table by table, from the stamps of the shards."""
+"""Sum the effort of scoring, table by table, from the stamps of the shards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,30 +13,19 @@ Effort = Mapping[str, Any]
 class TableEffort:
     """A scored table: sums over its shards, each as it was last computed.
 
-    Of its `shards`, `measured` record their effort, and `compared` have a plan too. `planned_seconds` and
-    `compared_seconds` are sums over the latter. `peak`: the measured speed of a matrix product, FLOP/s. None: not
+    Of its `shards`, `measured` record their effort. `peak`: the measured speed of a matrix product, FLOP/s. None: not
     known.
     """
 
     asset: str
     shards: int
     measured: int
-    compared: int
     samples: int
     tokens: int
     flops: float
     seconds: float
-    planned_tokens: int | None
-    planned_flops: float | None
-    planned_seconds: float | None
-    compared_seconds: float
     peak: float | None
     peak_memory: int | None  # bytes, the largest of a shard
-
-    @property
-    def ratio(self) -> float | None:
-        """Return actual over planned seconds, of the shards that have both."""
-        return self.compared_seconds / self.planned_seconds if self.planned_seconds else None
 
     @property
     def speed(self) -> float | None:
@@ -69,38 +58,17 @@ def table_efforts(efforts: Mapping[str, Sequence[Effort]]) -> list[TableEffort]:
 
 def _table_effort(asset: str, shards: Sequence[Effort]) -> TableEffort:
     measured = [effort for effort in shards if effort.get("seconds") is not None]
-    compared = [effort for effort in measured if (effort.get("planned") or {}).get("seconds") is not None]
-    plans = [effort["planned"] for effort in measured if effort.get("planned")]
-    whole = len(plans) == len(measured) > 0  # a sum over only some of the shards would look like a wrong plan
-    flops = [plan.get("flops") for plan in plans]
     speeds = [effort["matrix_product_speed"] for effort in measured if effort.get("matrix_product_speed")]
     return TableEffort(
         asset=asset,
         shards=len(shards),
         measured=len(measured),
-        compared=len(compared),
         samples=sum(effort["samples"] for effort in measured),
         tokens=sum(effort["tokens"] for effort in measured),
         flops=sum(effort["flops"] for effort in measured),
         seconds=sum(effort["seconds"] for effort in measured),
-        planned_tokens=sum(plan.get("tokens", 0) for plan in plans) if whole else None,
-        planned_flops=sum(flops) if whole and None not in flops else None,
-        planned_seconds=sum(effort["planned"]["seconds"] for effort in compared) if compared else None,
-        compared_seconds=sum(effort["seconds"] for effort in compared),
         peak=max(speeds, default=None),
         peak_memory=max((effort["peak_memory"] for effort in measured if effort.get("peak_memory")), default=None),
-    )
-
-
-def effort_sentence(tables: Sequence[TableEffort]) -> str:
-    """Return a sentence on how near the plan was, over all tables."""
-    planned = sum(table.planned_seconds or 0.0 for table in tables)
-    compared = sum(table.compared_seconds for table in tables)
-    if not planned:
-        return "No shard has both a plan and a measurement, so the two cannot be compared."
-    return (
-        f"Scoring was planned to take {duration(planned)} of model time and took {duration(compared)}: "
-        f"{compared / planned:.2f} times the plan."
     )
 
 

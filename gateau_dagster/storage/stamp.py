@@ -65,7 +65,7 @@ class Stamp:
     rows: rows of the table, or None for other outputs.
     lacking: digest of the settings under which some rows could not be computed (see `without`); empty if none.
     complete: the fingerprint it would have with all rows.
-    effort: the measured and the planned effort of its new rows; no part of any fingerprint.
+    effort: the measured effort of its new rows; no part of any fingerprint.
     given: the number of samples or texts from which a table is drawn, if its rows and rejects do not add up to it; no
     part of any fingerprint.
     rule: of chosen samples, the rule that chose them; no part of any fingerprint.

@@ -116,8 +116,8 @@ def test_one_that_it_was_trained_on_trains_it_again_and_scores_all_again(project
     write(project, context=untouched(project), response=chosen(project)[0])
     change_config(project.file, scoring={"workers": 2})
     state = project.state()
-    found = Estimator(state).shards({"perplexity/cherry": state.shards}).values()
-    assert sum(each.samples for each in found) == SAMPLES, "as many as it may take"
+    found = Estimator(state).assets({"perplexity/cherry": state.shards})["perplexity/cherry"]
+    assert found.samples == SAMPLES, "as many as it may take"
     events = project.made(UNTIL)
     assert content(project) != before
     assert computed(events, "instruction_embedding/long") == 1

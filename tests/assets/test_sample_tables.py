@@ -1,22 +1,19 @@
 """One step of theta_B makes two assets, or the one that is asked for; in this process or in workers."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
-from gateau_dagster import tables
 from gateau_dagster.assets import sample_tables as scored_shards
 from gateau_dagster.assets.steps.progress import ScoringProgress
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.execution.shard_scorer import Report, ShardScorer
-from gateau_dagster.execution.shard_tables import Piece, TableWork
+from gateau_dagster.execution.shard_tables import Piece
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
-from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.storage import Store
 from tests.assets.harness import Pipeline, asset_key, failure_of, in_range, key_of, value_of
 from tests.assets.steps.test_step import assert_own_versions, execute
 from tests.project import change_config
@@ -57,8 +54,7 @@ def test_one_step_makes_both_and_each_alone(fresh: Pipeline, monkeypatch: pytest
         assert value_of(event, "device") == "cpu"
         assert any(name.startswith("peak_process_memory") for name in event.metadata)
     effort = fresh.stamp("cam", "0").effort
-    assert {"samples", "tokens", "flops", "seconds", "peak_memory", "planned"} <= set(effort)
-    assert {"samples", "tokens", "flops", "seconds", "seconds_low", "seconds_high"} == set(effort["planned"])
+    assert {"samples", "tokens", "flops", "seconds", "peak_memory"} <= set(effort)
     steps = {entry.step_key for entry in fresh.instance.all_logs(fresh.runs()[0].run_id) if entry.step_key}
     assert "perplexity__long_and_cam" in steps
 
@@ -113,26 +109,10 @@ def test_the_chosen_pool_takes_the_shards_and_what_it_finished_stands(
     monkeypatch.setattr(InThisProcess, "fails_after", None)
     execute(fresh, PAIR, tags=EVERY_SHARD)
     assert len(InThisProcess.task.devices) == 2, "two shards were left"
+    for shard in ("0", "1", "2"):
+        texts = (
+            fresh.state().store.read("raw_long_sft", shard).select("sample_id", "context", "instruction", "response")
+        )
+        lengths = {name: sum(map(len, parts)) for name, *parts in texts.iter_rows()}
+        assert InThisProcess.task.costs(shard) == lengths
     assert all(fresh.state().stamp(asset, shard) for asset in PAIR for shard in ("0", "1", "2"))
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, bool]] = []
-    log = SimpleNamespace(warning=lambda text, exc_info: told.append((text, exc_info)))
-    context: Any = SimpleNamespace(log=log)
-    found = Estimate(samples=1, tokens=2, flops=3.0, seconds=None, seconds_low=None, seconds_high=None)
-
-    def estimate_shards(_: object, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
-        assert wanted == {"cam": ["0"]}
-        if fails:
-            raise ZeroDivisionError("no speed")
-        return {("cam", "0"): found}
-
-    monkeypatch.setattr(Estimator, "__init__", lambda *_: None)
-    monkeypatch.setattr(Estimator, "shards", estimate_shards)
-    work = TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="")
-    state: Any = None
-    [shard] = scored_shards._with_plan(context, state, [Piece(shard="0", works=[work], lacking={})])
-    assert shard.works[0].planned == ({} if fails else found.planned)
-    assert told == ([("The cost of this step cannot be estimated: no speed", True)] if fails else [])

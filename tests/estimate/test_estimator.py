@@ -1,7 +1,7 @@
 """Tokens and FLOPs beside what a run charges; time by what was recorded, else by the device's speed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,15 @@ def state_on(folder: Path, **sections: Any) -> State:
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setattr(devices, "matrix_product_speed", lambda *_: 1e9)
     return state_on(tmp_path)
+
+
+def by_shard(state: State, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
+    """The estimates of every shard by itself."""
+    found: dict[tuple[str, str], Estimate] = {}
+    for shard in state.shards:
+        made = Estimator(state).assets({asset: [shard] for asset in wanted})
+        found |= {(asset, shard): estimate for asset, estimate in made.items()}
+    return found
 
 
 def charged(state: State, *assets: str) -> Mapping[str, Mapping[str, Any]]:
@@ -121,7 +130,7 @@ def test_no_attention_is_counted_of_a_model_that_shows_none(tmp_path: Path) -> N
 
 def test_before_any_run_the_time_is_a_range(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = dict.fromkeys(PAIR, state.shards)
-    whole, shards = Estimator(state).assets(wanted), Estimator(state).shards(wanted)
+    whole, shards = Estimator(state).assets(wanted), by_shard(state, wanted)
     for asset, found in whole.items():
         assert found.seconds and found.flops and found.tokens
         assert found.seconds > found.flops / 1e9, "no pass is as fast as a matrix product"
@@ -142,14 +151,12 @@ def test_processes_on_one_device_are_no_faster_together(state: State) -> None:
     both = state_of(config=state.config.model_copy(update={"scoring": scoring}))
     alone, wanted = Estimator(state).assets({"cam": state.shards})["cam"].seconds, {"cam": state.shards}
     assert Estimator(both).assets(wanted)["cam"].seconds == pytest.approx(alone)
-    each = Estimator(both).shards(wanted).values()
-    assert sum(part.seconds or 0.0 for part in each) == pytest.approx(2 * (alone or 0.0))
 
 
 def record(state: State, asset: str, *, slower: float, **changes: Any) -> None:
     """Writes shards of another scorer that took `slower` times the seconds that are expected."""
     settings = {"settings": {"scoring.dtype": changes.pop("dtype", "float32")}}
-    for (_, shard), found in Estimator(state).shards({asset: state.shards}).items():
+    for (_, shard), found in by_shard(state, {asset: state.shards}).items():
         effort = {"samples": found.samples, "tokens": found.tokens, "flops": found.flops, "device": "cpu", **changes}
         effort |= {"seconds": slower * (found.seconds or 1e-3 * (found.tokens or 0))}
         stamp = Stamp(fingerprint="f", scorer="other", inputs=settings, effort=effort)
@@ -264,7 +271,7 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, content: bytes) -
 def test_workers_that_are_asked_for_take_whole_shards(state: State) -> None:
     wanted = dict.fromkeys((*PAIR, "perplexity/short"), state.shards)
     alone, many = Estimator(state).assets(wanted), Estimator(state, workers=64).assets(wanted)
-    each = Estimator(state, workers=64).shards(wanted)
+    each = by_shard(state, wanted)
     for asset, found in many.items():
         longest = max(each[asset, shard].seconds or 0.0 for shard in state.shards)
         assert found.seconds == pytest.approx(longest), "two shards: a third worker has nothing to do"

@@ -161,14 +161,13 @@ def test_which_samples_need_a_model(store: Store) -> None:
     assert not lacking(*BOTH), "a removed sample needs no model"
 
 
-def test_the_stamp_says_what_it_took_and_what_was_planned(store: Store) -> None:
+def test_the_stamp_says_what_it_took(store: Store) -> None:
     compute(store, Scorer(), ASSET)
     effort = {asset: {"seconds": seconds} for asset, seconds in ((ASSET, 1.5), (CAM, 2.5))}
-    works = [work(ASSET, planned={"seconds": 1.0}), work(CAM, planned={"seconds": 2.0})]
+    works = [work(ASSET), work(CAM)]
     results = compute(store, Scorer(), works=works, effort=effort)
     assert results[ASSET].stamp.effort == {}, "its rows were kept"
     assert results[CAM].stamp.effort["seconds"] == 2.5
-    assert results[CAM].stamp.effort["planned"] == {"seconds": 2.0}
     assert store.stamp(CAM, SHARD) == results[CAM].stamp
     assert dict(tables.schema(tables.CAM)) == dict(results[CAM].table.schema)
 

@@ -19,8 +19,8 @@ def pieces(store: Store, *groups: Sequence[str]) -> list[Piece]:
     return [whole.part([f"s{number}" for number in group]) for group in groups]
 
 
-def finish(store: Store, results: Sequence[PieceResult], **planned: object) -> ShardResult:
-    shard = Piece(shard=SHARD, works=[work(planned=planned)], lacking={})
+def finish(store: Store, results: Sequence[PieceResult]) -> ShardResult:
+    shard = Piece(shard=SHARD, works=[work()], lacking={})
     return finish_shard(store, shard, results)[ASSET]
 
 
@@ -91,8 +91,8 @@ def test_efforts_add_up(store: Store) -> None:
     large = {"samples": 4, "tokens": 90, "flops": 9.0, "seconds": 2.5, "peak_memory": None, "device": "cpu"}
     first, rest = pieces(store, "12", "3456")
     results = [score(store, first, **small), score(store, rest, **large)]
-    effort = dict(finish(store, results, tokens=80).stamp.effort)
-    assert effort.pop("planned") == {"tokens": 80} and effort.pop("peak_memory_since_start") is None
+    effort = dict(finish(store, results).stamp.effort)
+    assert effort.pop("peak_memory_since_start") is None
     assert effort == {**small, "samples": 6, "tokens": 100, "flops": 10.0, "seconds": 3.0}
 
 

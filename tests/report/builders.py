@@ -128,11 +128,10 @@ def training_log(steps: int = 8) -> list[dict[str, float]]:
     ]
 
 
-def effort(seconds: float = 2.0, planned: float | None = 1.6, **changes: Any) -> dict[str, Any]:
-    """`Stamp.effort` of one shard; without `planned` there was no plan."""
+def effort(seconds: float = 2.0, **changes: Any) -> dict[str, Any]:
+    """`Stamp.effort` of one shard."""
     found = {"samples": 10, "tokens": 20_000, "flops": 4e11, "seconds": seconds, "peak_memory": 3 * 2**29}
-    plan = {"samples": 10, "tokens": 19_000, "flops": 3.8e11, "seconds": planned}
-    return found | {"matrix_product_speed": 1e12} | ({} if planned is None else {"planned": plan}) | changes
+    return found | {"matrix_product_speed": 1e12} | changes
 
 
 def inputs(count: int = 30, **changes: Any) -> ReportInputs:

@@ -146,7 +146,7 @@ def test_a_degenerate_preset_is_named_and_the_chosen_one_in_the_summary_too() ->
                 "Held-out samples, because it has not run yet.",
                 "Needle in a haystack, because it has not run yet.",
                 "Rejected samples, because there are none.",
-                "Planned and actual, because all rows were kept, or nothing measured them.",
+                "Effort of scoring, because all rows were kept, or nothing measured them.",
                 "Methods side by side, because gateau alone ranked these samples: selection.compare names others.",
             ],
         ),
@@ -348,7 +348,7 @@ def test_the_page_is_whole_without_the_presets() -> None:
         assert word not in everything, word
     assert "3 of 26 samples selected" in page.text("summary") and "No model scored them." in page.text("summary")
     assert "Ranked by method length." in page.text("samples")
-    assert "Planned and actual, because no model scored these samples." in page.text("absent")
+    assert "Effort of scoring, because no model scored these samples." in page.text("absent")
     assert "Eq. 1" in page.text("equations") and "Eq. 2" not in page.text("equations")
 
 

@@ -55,7 +55,7 @@ def test_all_pictures_are_svg_documents_without_links(whole: tuple[ReportInputs,
     drawn = whole[1]
     evaluated = {"evaluation/heldout: held-out perplexity", "evaluation/needle: needle in a haystack"}
     of_methods = {"method_profiles", "method_correlations", "method_lengths", "disputed"}
-    assert set(drawn) - of_methods == ALWAYS | {"auroc", "training", "training_speed", "effort"} | evaluated
+    assert set(drawn) - of_methods == ALWAYS | {"auroc", "training", "training_speed"} | evaluated
     shown = pictures(drawn)
     for uri in (uri for picture in shown.values() for uri in (picture.wide, picture.narrow)):
         root = document(uri)

@@ -1,37 +1,25 @@
-"""Sums over shards, and that what was not measured or not planned is said, not guessed."""
-
-from typing import Any
+"""Sums over shards, and that what was not measured is said, not guessed."""
 
 import pytest
 
-from gateau_dagster.report.effort import duration, effort_sentence, efforts_by_asset, memory, quantity, table_efforts
+from gateau_dagster.report.effort import duration, efforts_by_asset, memory, quantity, table_efforts
 from gateau_dagster.storage import Stamp
 from tests.report.builders import effort, inputs, page_of
 
 
-def test_sums_and_ratios() -> None:
-    (table,) = table_efforts({"cam": [effort(2.0, 1.0), effort(4.0, 3.0, peak_memory=7)]})
-    assert (table.shards, table.measured, table.compared, table.samples, table.tokens) == (2, 2, 2, 20, 40_000)
-    assert (table.seconds, table.planned_seconds, table.ratio) == (6.0, 4.0, 1.5)
+def test_sums() -> None:
+    (table,) = table_efforts({"cam": [effort(2.0), effort(4.0, peak_memory=7)]})
+    assert (table.shards, table.measured, table.samples, table.tokens) == (2, 2, 20, 40_000)
     assert table.speed == pytest.approx(8e11 / 6)
     assert table.share_of_peak == pytest.approx(8e11 / 6 / 1e12)
-    assert (table.planned_tokens, table.planned_flops, table.peak_memory) == (38_000, 7.6e11, 3 * 2**29)
+    assert (table.seconds, table.peak_memory) == (6.0, 3 * 2**29)
 
 
-def test_the_ratio_is_of_shards_with_both() -> None:
-    (table,) = table_efforts({"cam": [effort(2.0, 1.0), effort(50.0, None), {}]})
-    assert (table.shards, table.measured, table.compared) == (3, 2, 1)
-    assert (table.ratio, table.seconds, table.compared_seconds) == (2.0, 52.0, 2.0)
-    assert table.planned_tokens is None, "a sum over some of the shards would look like a wrong plan"
+def test_shards_without_a_measurement_are_counted() -> None:
+    (table,) = table_efforts({"cam": [effort(2.0), effort(50.0), {}]})
+    assert (table.shards, table.measured, table.seconds) == (3, 2, 52.0)
     (table,) = table_efforts({"cam": [{}, {}]})
-    assert (table.shards, table.measured, table.speed, table.share_of_peak, table.ratio) == (2, 0, None, None, None)
-
-
-def test_unknown_time_of_a_plan_leaves_its_tokens() -> None:
-    plan: dict[str, Any] = {"samples": 10, "tokens": 5, "flops": None, "seconds": None}
-    (table,) = table_efforts({"cam": [effort(planned=None) | {"planned": plan}]})
-    assert (table.compared, table.ratio, table.planned_tokens, table.planned_flops) == (0, None, 5, None)
-    assert "cannot be compared" in effort_sentence([table])
+    assert (table.shards, table.measured, table.speed, table.share_of_peak) == (2, 0, None, None)
 
 
 def test_only_scored_tables_that_exist() -> None:
@@ -50,10 +38,9 @@ def test_only_scored_tables_that_exist() -> None:
 
 
 def test_the_page_says_what_was_not_measured() -> None:
-    shards = {"cam": [effort(2.0, 1.0), effort(3.0, None), {}], "perplexity/long": [{}]}
+    shards = {"cam": [effort(2.0), effort(3.0), {}], "perplexity/long": [{}]}
     text = page_of(inputs(9, efforts=shards)).text("effort")
-    missing = ("cam: 1 shard of 3 without a measurement", "cam: 1 shard of 2 without a planned time", "not measured")
-    assert all(said in text for said in ("2.00 times the plan", *missing))
+    assert all(said in text for said in ("5.0 s", "cam: 1 shard of 3 without a measurement", "not measured"))
     assert "all rows were kept, or nothing measured them" in page_of(inputs(9, efforts={})).text("absent")
 
 

@@ -99,7 +99,7 @@ from tests.resources.pools.test_on_ray import pool
 file, log = sys.argv[1:]
 state = state_of(config=load_project(Path(file)))
 slow = Deadly(kills=[], seconds=0.05, log=log)
-changes = {"planned": slow, "columns": (tables.SAMPLE_ID, tables.DIGEST)}
+changes = {"effort": slow, "columns": (tables.SAMPLE_ID, tables.DIGEST)}
 shards = [shard for shard in pieces(state, assets=ASSETS[:1], every=changes) if shard.lacking]
 with pool(state, []) as some:
     for shard, made in some.results(shards, lambda report: None):

@@ -151,7 +151,6 @@ EFFORT: dict[str, Any] = {
     "peak_memory_since_start": False,
     "device": "cuda:1",
     "matrix_product_speed": 1e10,
-    "planned": {"samples": 5, "tokens": 900, "flops": 5e9, "seconds": 1.5},
 }
 
 
@@ -167,12 +166,11 @@ def test_rates_and_the_share_of_the_peak() -> None:
         "tokens_per_second": 500.0,
         "flops_per_second": 3e9,
         "share_of_matrix_product_peak": pytest.approx(0.3),
-        "planned_seconds": 1.5,
     }
 
 
 def test_what_is_unknown_is_left_out() -> None:
-    unknown = {**EFFORT, "seconds": 0.0, "planned": {"seconds": None}}
+    unknown = {**EFFORT, "seconds": 0.0}
     assert set(effort_metadata(unknown)) == {
         "scoring_seconds", "tokens_scored", "flops", "peak_gpu_memory_mib", "device"
     }  # fmt: skip

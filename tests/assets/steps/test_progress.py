@@ -2,17 +2,13 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from gateau_dagster import tables
 from gateau_dagster.assets.steps.progress import ScoringProgress, Voice, board_of, progress_line, remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_tables import Piece, TableWork
-from gateau_dagster.storage import Stamp
 from tests.assets.harness import empty_job
 
 
@@ -34,33 +30,23 @@ def test_only_boards_of_runs_that_ended_are_removed(config: Config, tmp_path: Pa
 Seen = list[tuple[float, float | None, str, float | None]]
 
 
-def work(flops: float | None, tokens: float | None = None) -> TableWork:
-    planned = {"flops": flops, "tokens": tokens}
-    return TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="", planned=planned)
-
-
 def report(shard: str, scored: int, share: float, *, tokens: int, seconds: float) -> ShardReport:
     return ShardReport(shard=shard, scored=scored, share=share, tokens=tokens, seconds=seconds)
 
 
-def followed(missing: dict[str, list[TableWork]], workers: int = 1, *, kept: int = 0) -> tuple[ScoringProgress, Seen]:
+def followed(text: dict[str, float], workers: int = 1, *, kept: int = 0) -> tuple[ScoringProgress, Seen]:
     """Three shards of 10, 10 and 20 samples; the first one keeps all its rows, the second one some."""
     seen: Seen = []
 
     def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
         seen.append((done, total, note, left))
 
-    sizes = {"0": 10, "1": 10, "2": 20}
-    lacking = {"1": sizes["1"] - kept, "2": sizes["2"]}
-    pieces = [
-        Piece(shard=shard, works=works, lacking={str(number): frozenset("a") for number in range(lacking[shard])})
-        for shard, works in missing.items()
-    ]
-    return ScoringProgress(progress, sizes=sizes, missing=pieces, workers=workers), seen
+    missing = sum({"1": 10 - kept, "2": 20}[shard] for shard in text)
+    return ScoringProgress(progress, kept=40 - missing, missing=missing, work=text, workers=workers), seen
 
 
-def test_the_time_left_follows_the_planned_work_not_the_count() -> None:
-    shown, seen = followed({"1": [work(1e9), work(2e9)], "2": [work(9e9)]}, kept=4)
+def test_the_time_left_follows_the_text_not_the_count() -> None:
+    shown, seen = followed({"1": 300, "2": 900}, kept=4)
     shown.finish("0")
     assert seen[-1] == (0, 26, "14 kept, shard 0", None)
     # Half of the text of shard 1, which is a quarter of the work; four of its samples were kept.
@@ -82,16 +68,15 @@ def test_of_an_edited_sample_the_line_counts_new_and_kept_rows() -> None:
     def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
         said.append(progress_line(done, total, unit, note, 2.0, left))
 
-    piece = Piece(shard="1", works=[work(1.0)], lacking={"s1": frozenset({"cam"})})
-    shown = ScoringProgress(progress, sizes={"0": 8, "1": 7}, missing=[piece], workers=1)
+    shown = ScoringProgress(progress, kept=14, missing=1, work={"1": 700}, workers=1)
     shown.report(report("1", 1, 1.0, tokens=600, seconds=2.0))
     assert said == ["1/1 new samples (100%), 0 s left, 14 kept, 0.5 samples/s, 300 tokens/s, shard 1"]
-    ScoringProgress(progress, sizes={"0": 8}, missing=[], workers=1).start()
+    ScoringProgress(progress, kept=8, missing=0, work={}, workers=1).start()
     assert said[1:] == ["0 new samples, 8 kept"], "only its stamps are new"
 
 
 def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
-    shown, seen = followed({"1": [work(1e9)]})
+    shown, seen = followed({"1": 300})
     shown.start()
     assert seen == [(0, 10, "30 kept, loading the model, then the first samples", None)]
     shown.loaded()
@@ -103,29 +88,19 @@ def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
 
 
 def test_the_first_sample_of_a_long_pass_gives_no_exaggerated_time() -> None:
-    """A pass of 2,000 tokens holds parts of many samples: after 8 s the first of them is complete."""
-    shown, seen = followed({"1": [work(1.0, 3000), work(2.0, 5000)], "2": [work(3.0, 8000)]})
-    shown.report(report("1", 1, 0.01, tokens=2000, seconds=8.0))
-    share = (0.01**2 + 0.99 * 2000 / 8000) / 2  # about an eighth of the work
-    assert seen[-1][3] == pytest.approx(8.0 * (1 - share) / share)
-    shown.report(report("1", 9, 0.9, tokens=2000, seconds=8.0))
-    assert seen[-1][3] == pytest.approx(8.0 * 0.55 / 0.45), "the plan expected too many tokens"
-    shown.report(report("1", 19, 0.9, tokens=9000, seconds=8.0))
-    assert seen[-1][3] == pytest.approx(8.0 * 0.545 / 0.455), "the plan expected too few: text is left"
+    """A pass holds parts of many samples: when the first of them is complete, most of the others nearly are."""
+    shown, seen = followed({"1": 100, "2": 100})
+    shown.report(report("1", 1, 0.03, tokens=2000, seconds=8.0))
+    assert seen[-1][3] is None, "1.5 % of the text"
+    shown.report(report("1", 2, 0.04, tokens=2000, seconds=8.0))
+    assert seen[-1][3] == pytest.approx(8.0 * 0.98 / 0.02)
 
 
 def test_workers_add_up() -> None:
-    shown, seen = followed({"1": [work(1.0)], "2": [work(1.0)]}, workers=2)
+    shown, seen = followed({"1": 100, "2": 100}, workers=2)
     shown.report(report("1", 5, 0.5, tokens=100, seconds=4.0))
     shown.report(report("2", 10, 0.5, tokens=100, seconds=4.0))
     assert seen[-1] == (15, 30, "10 kept, 3.8 samples/s, 50 tokens/s, shard 2", 4.0)
-
-
-@pytest.mark.parametrize("flops", [None, 0.0])
-def test_without_a_plan_the_samples_count(flops: Any) -> None:
-    shown, seen = followed({"1": [work(flops)], "2": [work(5.0)]})
-    shown.report(report("1", 10, 1.0, tokens=1, seconds=3.0))
-    assert seen[-1][3] == pytest.approx(6.0), "shard 2 has twice as many samples"
 
 
 def test_the_line() -> None:

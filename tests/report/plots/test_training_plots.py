@@ -9,18 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 
 from gateau_dagster.plotting import to_svg
-from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.plots.training_plots import (
     MOST_SOURCES,
     SMOOTH_ABOVE,
     curve,
     mix_contents,
-    planned_and_actual,
     relative_distances,
     training_curve,
     training_speed,
 )
-from tests.report.builders import effort
 
 _RNG = np.random.default_rng(0)
 
@@ -154,21 +151,6 @@ def test_what_was_not_logged_is_said() -> None:
     left, right = training_curve([{"step": 1, "loss": 2.0}]).axes
     assert not left.texts
     assert right.texts[0].get_text() == "no learning rate was logged"
-
-
-def test_a_pair_of_bars_a_table_in_order_and_in_one_unit() -> None:
-    tables = table_efforts({"perplexity/long": [effort(240.0, 120.0)], "cam": [effort(90.0, 180.0), effort(5.0, None)]})
-    axis = planned_and_actual(tables).axes[0]
-    widths = [bar.get_width() for bar in axis.patches]  # type: ignore[attr-defined]
-    assert widths == [2.0, 3.0, 4.0, 1.5]  # planned of both, then actual; minutes
-    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["perplexity/long", "cam"]
-    assert [text.get_text() for text in axis.texts] == ["4.0 min, 2.00 × plan", "90 s, 0.50 × plan"]
-    assert axis.get_xlabel() == "model time (min)"
-
-
-def test_without_a_pair_it_says_so() -> None:
-    axis = planned_and_actual(table_efforts({"cam": [effort(planned=None)]})).axes[0]
-    assert "no shard has both" in axis.texts[0].get_text()
 
 
 def test_speed_and_memory_of_a_training() -> None:

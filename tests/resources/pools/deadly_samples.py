@@ -17,7 +17,7 @@ BATCH = 4
 
 
 class Deadly(dict[str, Any]):
-    """A plan, or a model's section, that brings such scoring into the worker that it is sent to; it loads no model.
+    """A stamp's effort, or a model's section, that brings such scoring into the worker; it loads no model.
 
     kills: ids of samples that kill whoever scores them, `after` so many seconds, some `times` or always.
     log: file with a line for each batch.

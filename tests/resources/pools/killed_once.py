@@ -14,7 +14,7 @@ _PATIENCE = 120.0
 
 
 class KilledOnce(dict[str, Any]):
-    """A plan (`TableWork.planned`) that has the first worker that begins with it killed; notes: an empty folder."""
+    """An effort (of `TableWork.stamp`) that has the first worker that begins with it killed; notes: an empty folder."""
 
     def __init__(self, notes: Path) -> None:
         super().__init__()

@@ -39,11 +39,15 @@ def pieces(
             )
             for asset in assets
         ]
-        works = [replace(work, **every or {}) for work in works]
+        works = [_changed(work, **every or {}) for work in works]
         if not found:
-            works[0] = replace(works[0], **first)
+            works[0] = _changed(works[0], **first)
         found.append(Piece.whole(state.store, shard, works))
     return found
+
+
+def _changed(work: TableWork, effort: Mapping[str, Any] | None = None, **changes: Any) -> TableWork:
+    return replace(work, stamp=replace(work.stamp, effort={} if effort is None else effort), **changes)
 
 
 def alone(state: State, shard: Piece) -> dict[str, ShardResult]:

@@ -111,7 +111,7 @@ def test_scores_are_those_of_one_process(cut: str, cluster: RayCluster, tmp_path
 def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=8, shards=2, execution=on(cluster, 1, piece_minutes=0.0001), scoring=ALONE)
     (notes := tmp_path / "notes").mkdir()
-    shards, warned, victim = pieces(state, planned=KilledOnce(notes)), [], KilledOnce(notes)
+    shards, warned, victim = pieces(state, effort=KilledOnce(notes)), [], KilledOnce(notes)
 
     def hear(report: ShardReport) -> None:
         if report.scored:
@@ -168,7 +168,7 @@ def test_a_sample_that_kills_three_actors_is_rejected_and_the_others_are_scored(
     state = ingested(tmp_path, samples=12, shards=1, execution=on(cluster, piece_minutes=60))
     log, warned = tmp_path / "batches", []
     deadly = Deadly(kills=["s00002"], after=1.5, log=str(log))
-    shards = pieces(state, assets=ASSETS[:1], planned=deadly, columns=(tables.SAMPLE_ID, tables.DIGEST))
+    shards = pieces(state, assets=ASSETS[:1], effort=deadly, columns=(tables.SAMPLE_ID, tables.DIGEST))
     with pool(state, warned) as two:
         [(shard, made)] = two.results(shards, ignore)
     result = made["perplexity/long"]

@@ -57,7 +57,7 @@ def gone(pid: int) -> bool:
 def test_one_of_two_workers_is_killed_and_the_tables_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=24, shards=6)
     (notes := tmp_path / "notes").mkdir()
-    shards, warned, reports, victim = pieces(state, planned=KilledOnce(notes)), [], [], KilledOnce(notes)
+    shards, warned, reports, victim = pieces(state, effort=KilledOnce(notes)), [], [], KilledOnce(notes)
     seen: set[int] = set()
 
     def kill_one(report: ShardReport) -> None:
@@ -111,7 +111,7 @@ def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
     wanted = r"was killed \(SIGKILL\) while it scored .*shard 0. 3 workers .* memory.*fewer scoring.workers"
     section = Deadly(kills=[], log="")
     with pytest.raises(GateauError, match=wanted), workers(state, 1, warned, section) as one:
-        list(one.results(pieces(state, planned=KillsAll()), ignore))
+        list(one.results(pieces(state, effort=KillsAll()), ignore))
     assert len(warned) == 2 and all("shard 0;" in line for line in warned)
     assert not children()
 
