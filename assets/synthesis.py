@@ -15,9 +15,8 @@ from gateau_dagster.assets.training_mix import mix_tokenizer
 from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.estimate.synthesis import (
     SynthesisYield,
-    check_answers_affordable,
-    check_questions_affordable,
-    check_shards_affordable,
+    check_generator,
+    planned_requests,
     question_requests,
     remember_yield,
 )
@@ -92,7 +91,7 @@ def synthetic_questions(step: Step, judge: JudgeResource) -> None:
     if not step.stale:
         return
     state, options = step.state, options_of(step.state)
-    check_shards_affordable(state, [str(output.partition) for output in step.stale])
+    check_generator(state, planned_requests(state, asking=[str(output.partition) for output in step.stale]))
     generating = generator(state, judge, step.progress)
     for output in step.in_turn():
         documents = partial(documents_of(state).documents, shard_number(output))
@@ -130,7 +129,7 @@ def synthetic_checks(step: Step, models: ModelsResource, judge: JudgeResource) -
     if not step.stale:
         return
     state = step.state
-    check_answers_affordable(state, [str(output.partition) for output in step.stale])
+    check_generator(state, planned_requests(state, checking={str(output.partition): True for output in step.stale}))
     checking = checking_of(state, models, judge, step.progress)
     for output in step.in_turn():
         shard, unfinished = output.partition, unfinished_checks(output)
@@ -195,7 +194,8 @@ def tried(
     of_benchmarks = asked_texts(state, models, progress)
     rows = candidates(iter(texts), options, most, of_benchmarks)
     generating = generator(state, judge, progress)
-    check_questions_affordable(state, [question_requests(rows, lambda: iter(texts), options, generating.replies)])
+    asking = question_requests(rows, lambda: iter(texts), options, generating.replies)
+    check_generator(state, planned_requests(state, asking))
     asked, lost = questions(rows, lambda: iter(texts), generating, options)
     built = contexts(asked, texts, mix_tokenizer(state, LONG, progress), options, of_benchmarks)
     checking = checking_of(state, models, judge, progress)

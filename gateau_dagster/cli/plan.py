@@ -110,6 +110,8 @@ def show_synthesis(out: Console, state: State, plan: Plan) -> None:
 
 def _yield_sentences(planned: PlannedSynthesis) -> Iterator[str]:
     found = planned.measured
+    if planned.questions.usage.requests:
+        yield "The figures are about right: they assume that every reply can be read and no two questions are equal."
     if planned.unchosen:
         yield (
             f"The passages of {plural(planned.unchosen, 'candidate')} are still to be chosen, so the requests for "

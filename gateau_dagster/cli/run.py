@@ -17,7 +17,6 @@ from gateau_dagster.cli.display import (
 from gateau_dagster.cli.plan import show_plan, show_unknown
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.errors import gateau_command
-from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
@@ -64,9 +63,6 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
             show_plan(out, state, plan)
         else:
             show_unknown(out, state)
-        asked = planned_synthesis(state, plan)
-        if asked is not None and not asked.unchosen:  # else the step knows more, before its first request
-            check_generator(state, asked)
         with RunDisplay(out, config.work_folder / "progress").shown():
             result = run_refresh(config, config_file, until=until, plan=plan)
     _conclude(out, state, until, bool(plan), result, time.monotonic() - started)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisConfig
 from gateau_dagster.errors import gateau_command
 from gateau_dagster.estimate.judging import token_counter
-from gateau_dagster.evaluation.grading import without_thoughts
 from gateau_dagster.evaluation.judging.asking import (
-    EXPECTED_REPLY,
     BudgetError,
     CountTokens,
     PlannedCost,
@@ -26,9 +23,8 @@ from gateau_dagster.evaluation.judging.asking import (
     money_of,
     planned_cost,
 )
-from gateau_dagster.evaluation.judging.replies import PROMPT, Replies, Reply, ServerCall, Usage
+from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import server_key
-from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -50,14 +46,7 @@ from gateau_dagster.synthesis.checks import (
 )
 from gateau_dagster.synthesis.contexts import CONTEXTS
 from gateau_dagster.synthesis.passages import PASSAGES_OF, PROLONG_KINDS, SourceDocument, quota
-from gateau_dagster.synthesis.questions import (
-    Generating,
-    GeneratorCall,
-    answer_prompt,
-    call,
-    question_prompt,
-    questions,
-)
+from gateau_dagster.synthesis.questions import answer_prompt, first_calls, later_requests, whole_documents
 from gateau_dagster.tables import schema
 
 _WORD = " the"
@@ -190,25 +179,56 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
     if options is None or not any(asking):
         return None
     parts = sorted({part for work in asking if work is not None for part in work.partitions})
-    outdated = {asset: _outdated(plan, asset) for asset in (PASSAGES_TABLE, QUESTIONS_TABLE, CONTEXTS_TABLE)}
+    works = [plan.of(asset) for asset in (PASSAGES_TABLE, QUESTIONS_TABLE, CONTEXTS_TABLE)]
+    unchosen, unasked, unbuilt = ({*work.partitions} if work is not None else {*()} for work in works)
+    missing = [
+        number for part in parts if part in unchosen and state.documents.shard(number := document_number(part)).height
+    ]
+    return planned_requests(
+        state,
+        unchosen=sum(quota(options, number) for number in missing),
+        asking=[part for part in parts if part in unasked - unchosen],
+        checking={part: part not in unbuilt for part in parts if part not in unasked | unchosen},
+    )
+
+
+def planned_requests(
+    state: State,
+    asked: QuestionRequests | None = None,
+    *,
+    unchosen: int = 0,
+    asking: Iterable[str] = (),
+    checking: Mapping[str, bool] | None = None,
+) -> PlannedSynthesis:
+    """Return the requests to the generator for some of the work.
+
+    Args:
+        state: with the section `synthesis`.
+        asked: questions about passages that no table holds.
+        unchosen: number of candidates without passages.
+        asking: shards whose questions are asked about the passages in the store.
+        checking: shards whose questions in the store are checked, and whether their contexts are built.
+
+    Raises:
+        GateauError: a table, document or reply cannot be read.
+    """
+    options = state.config.synthesis
+    assert options is not None
     replies, count = _replies(state, options), token_counter(state.config)
-    questions, unchosen, checked, kept = QuestionRequests(), 0, Outstanding(), 0
-    for part in parts:
-        number = document_number(part)
-        if part in outdated[PASSAGES_TABLE]:
-            unchosen += quota(options, number) if documents_of(state).shard(number).height else 0
-        elif part in outdated[QUESTIONS_TABLE]:
-            questions += _questions_of(state, part, replies)
-        else:
-            rows = _candidate_rows(state, part, are_built=part not in outdated[CONTEXTS_TABLE])
-            checked += outstanding(rows, options.checks, options.generator) if options.is_verified else Outstanding()
-            kept += sum(row["known"] for row in rows)
+    questions, checked, kept = asked or QuestionRequests(), Outstanding(), 0
+    for part in asking:
+        documents = partial(state.documents.documents, document_number(part))
+        questions += question_requests(state.store.read(PASSAGES_TABLE, part).to_dicts(), documents, options, replies)
+    for part, are_built in (checking or {}).items():
+        rows = _candidate_rows(state, part, are_built=are_built)
+        checked += outstanding(rows, options.checks, options.generator) if options.is_verified else Outstanding()
+        kept += sum(row["known"] for row in rows)
     measured = measured_yield(state)
     least, most = (
         planned_cost(options.generator, each, replies, count)
         for each in (checked.certain, [*checked.certain, *checked.possible])
     )
-    asked_again = _asked_again(options, measured, questions.unasked + unchosen)
+    again = _asked_again(options, measured, questions.unasked + unchosen)
     answer, written = _answer(options, count), questions.candidates + unchosen
     further = [
         sum(is_second_answer(each) for each in calls if each not in replies)
@@ -219,13 +239,13 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
         kept=kept,
         passed=checked.passed,
         undecided=checked.undecided,
-        chosen=planned_cost(options.generator, questions.wanted, replies, count),
+        chosen=planned_cost(options.generator, questions.wanted, replies, count, longest=questions.later),
         unchosen=unchosen,
         to_come=_questions_to_come(state, count, unchosen),
         least=least,
-        expected_answers=least + answer * (asked_again * most_answers(options.checks)),
+        expected_answers=least + answer * (again * most_answers(options.checks)),
         answers=most + answer * (_asked_again(options, None, written) * most_answers(options.checks)),
-        verdicts=_verdicts(state, count, asked_again + further[0]),
+        verdicts=_verdicts(state, count, again + further[0]),
         most_verdicts=_verdicts(state, count, _asked_again(options, None, written) + sum(further)),
         measured=measured,
     )
@@ -235,11 +255,6 @@ def _asked_again(options: SynthesisConfig, measured: SynthesisYield | None, unas
     """Estimate how many of `unasked` candidates need a second answer; all of them if no yield was measured."""
     reached = 1.0 if measured is None else measured.reached / measured.candidates
     return round(unasked * reached) if options.is_verified else 0
-
-
-def _outdated(plan: Plan, asset: str) -> set[str]:
-    work = plan.of(asset)
-    return set() if work is None else {*work.partitions}
 
 
 def _replies(state: State, options: SynthesisConfig) -> Replies:
@@ -258,66 +273,22 @@ def _candidate_rows(state: State, part: str, *, are_built: bool) -> list[dict[st
 class QuestionRequests:
     """The requests for the questions about some candidates.
 
-    wanted: requests with a usable kept reply, and requests still to be sent. unasked: number of candidates with a
-        request still to be sent.
+    wanted: requests that depend on no reply, without those whose unusable reply is kept. later: a stand-in for each
+    request that follows one still to be sent. unasked: number of candidates with a request still to be sent.
     """
 
     candidates: int = 0
     wanted: Sequence[ServerCall] = ()
+    later: Sequence[ServerCall] = ()
     unasked: int = 0
 
     def __add__(self, other: QuestionRequests) -> QuestionRequests:
         return QuestionRequests(
             candidates=self.candidates + other.candidates,
             wanted=[*self.wanted, *other.wanted],
+            later=[*self.later, *other.later],
             unasked=self.unasked + other.unasked,
         )
-
-
-@dataclass(kw_only=True)
-class _Rehearsal(Generating):
-    """A generator that sends nothing: a request without a kept reply gets a unique stand-in reply.
-
-    Later requests depend on earlier replies. With stand-ins, the number of requests is right, and requests about kept
-    replies are the real ones.
-    """
-
-    wanted: list[ServerCall] = field(default_factory=list)
-    unasked: set[str] = field(default_factory=set)
-
-    def read(
-        self, wanted: Sequence[GeneratorCall], parse: Callable[[str], Any], *, again: int = 1, noun: str = "replies"
-    ) -> dict[str, Any]:
-        del noun
-        found: dict[str, Any] = {}
-        for each in wanted:
-            value, attempt = None, 0
-            while value is None and attempt <= again:
-                asked = replace(each.asked, attempt=attempt)
-                if _is_unusable(asked, self.replies, self.settings):
-                    break
-                self.wanted.append(asked)
-                reply = self.replies.find(asked)
-                if reply is None:
-                    self.unasked.add(each.sample_id.partition("#")[0])
-                value = parse(_stand_in(asked) if reply is None else without_thoughts(reply.text) or "")
-                attempt += 1
-            if attempt:
-                found[each.sample_id] = value
-            else:
-                self.unanswered[each.sample_id] = "its reply cannot be used"
-        return found
-
-
-def _stand_in(asked: ServerCall) -> str:
-    """Return a stand-in reply that can be read as a question, an answer and a summary."""
-    length = _ANSWER_TOKENS if asked.messages[0]["role"] == PROMPT else min(EXPECTED_REPLY, asked.max_tokens)
-    return json.dumps({"question": f"{asked.digest}{_WORD * length}?", "answer": asked.digest, "evidence": []})
-
-
-def _is_unusable(asked: ServerCall, replies: Replies, settings: GeneratorConfig) -> bool:
-    """Return whether only an unusable reply is kept and these settings do not ask again."""
-    return asked not in replies and replies.is_unusable(asked, means(settings))
 
 
 def question_requests(
@@ -326,42 +297,28 @@ def question_requests(
     options: SynthesisConfig,
     replies: Replies,
 ) -> QuestionRequests:
-    """Return the requests for the questions about rows of PASSAGES, as `questions.questions` sends them.
+    """Return the requests for the questions about rows of PASSAGES.
 
-    documents: of the shard; read only for kind `self`.
+    A candidate whose first requests have replies is expected to have all. Each later request is taken to be as long
+    as its candidate's first one.
+
+    Args:
+        rows: rows of PASSAGES.
+        documents: of the shard; read only for kind `self`.
+        options: the section `synthesis`.
+        replies: of the generator.
     """
-    settings, several = options.generator, {"self", "prolong_summary"}
-    plain = [
-        call(settings, row["sample_id"], question_prompt(row["kind"], [each["text"] for each in row["passages"]])).asked
-        for row in rows
-        if row["kind"] not in several
-    ]
-    plain = [asked for asked in plain if not _is_unusable(asked, replies, settings)]
-    rehearsal = _Rehearsal(settings=settings, judge=_Nobody(), replies=replies)
-    questions([row for row in rows if row["kind"] in several], documents, rehearsal, options)
-    return QuestionRequests(
-        candidates=len(rows),
-        wanted=[*plain, *rehearsal.wanted],
-        unasked=sum(asked not in replies for asked in plain) + len(rehearsal.unasked),
-    )
-
-
-class _Nobody:
-    """Implements Judge for a rehearsal: it sends no request."""
-
-    def __call__(self, asked: ServerCall) -> Reply:
-        raise AssertionError(asked)
-
-    def under_way(self) -> str:
-        return ""
-
-
-def _questions_of(state: State, part: str, replies: Replies) -> QuestionRequests:
-    """Return the requests for the questions about a shard's passages in the store."""
-    options = state.config.synthesis
-    assert options is not None
-    documents = partial(documents_of(state).documents, document_number(part))
-    return question_requests(state.store.read(PASSAGES_TABLE, part).to_dicts(), documents, options, replies)
+    settings, wanted, later, unasked = options.generator, list[ServerCall](), list[ServerCall](), 0
+    texts = whole_documents(rows, documents)
+    for row in rows:
+        calls = [each.asked for each in first_calls(settings, [row], texts)]
+        missing = [each for each in calls if each not in replies]
+        unusable = [each for each in missing if replies.is_unusable(each, means(settings))]
+        wanted += [each for each in calls if each not in unusable]
+        if missing and not unusable:
+            later += missing[:1] * later_requests(row)
+        unasked += len(missing) > len(unusable)
+    return QuestionRequests(candidates=len(rows), wanted=wanted, later=later, unasked=unasked)
 
 
 def _questions_to_come(state: State, count: CountTokens, number: int) -> PlannedCost:
@@ -372,31 +329,21 @@ def _questions_to_come(state: State, count: CountTokens, number: int) -> Planned
     passage = round(options.passage_words * _TOKENS_OF_A_WORD)
     mean = documents_of(state).table["characters"].mean() if number else None
     document = round(mean / len(_WORD)) if isinstance(mean, float) else 0
-    requests, prompt, reply = 0.0, 0.0, 0.0
+    texts_of = partial(iter, [SourceDocument(name="", text=_WORD * document)])
+    costs: list[tuple[float, Usage]] = []
     for kind, share in (options.kinds if options.is_verified else PROLONG_KINDS).items():
         for length, part in options.lengths.items() if number else ():
             size, texts = passage, PASSAGES_OF.get(kind)
             if texts is None:  # the chunks of a summary
                 size = passage * _CHUNK
                 texts = max(1, round(min(length, document) / size))
-            row = {
-                "sample_id": "0" * 32,
-                "document": "",
-                "kind": kind,
-                "number": 0,
-                "length": length,
-                "term": "",
-                "passages": [{"start": 0, "end": 0, "text": f"{place}{_WORD * size}"} for place in range(texts)],
-            }
-            texts_of = partial(iter, [SourceDocument(name="", text=_WORD * document)])
-            one = planned_cost(settings, question_requests([row], texts_of, options, replies).wanted, None, count).usage
-            requests, prompt, reply = (
-                before + share * part * number * more
-                for before, more in zip(
-                    (requests, prompt, reply), (one.requests, one.prompt_tokens, one.reply_tokens), strict=True
-                )
-            )
-    usage = Usage(requests=round(requests), prompt_tokens=round(prompt), reply_tokens=round(reply))
+            passages = [{"text": f"{place}{_WORD * size}"} for place in range(texts)]
+            row = {"sample_id": "", "document": "", "kind": kind, "number": 0, "passages": passages}
+            one = question_requests([row], texts_of, options, replies)
+            cost = planned_cost(settings, one.wanted, None, count, longest=one.later)
+            costs.append((share * part * number, cost.usage))
+    names = ("requests", "prompt_tokens", "reply_tokens")
+    usage = Usage(**{name: round(sum(times * getattr(one, name) for times, one in costs)) for name in names})
     return PlannedCost(kept=0, usage=usage, money=money_of(settings, usage))
 
 
@@ -422,34 +369,28 @@ def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
 
     Money already spent may have been for candidates without chosen passages, so it is deducted from their cost.
     """
-    options = state.config.synthesis
+    options, judging = state.config.synthesis, state.config.evaluation.judge
     if options is None or planned is None:
         return
     cost = planned.questions + planned.expected_answers
     if planned.unchosen:
         cost = _less(options.generator, cost, _replies(state, options).spent)
-    _check_servers(state, cost, planned.verdicts, is_measured=planned.measured is not None)
-
-
-def _less(settings: GeneratorConfig, cost: PlannedCost, spent: Usage) -> PlannedCost:
-    left = {name: max(0, value - getattr(spent, name)) for name, value in asdict(cost.usage).items()}
-    return PlannedCost(kept=cost.kept, usage=Usage(**left), money=money_of(settings, Usage(**left)))
-
-
-def _check_servers(state: State, cost: PlannedCost, verdicts: PlannedCost | None, *, is_measured: bool) -> None:
-    options, judging = state.config.synthesis, state.config.evaluation.judge
-    assert options is not None
     try:
         _check_server(options.generator, _replies(state, options), cost)
-        if judging is not None and verdicts is not None:
-            _check_server(judging, Replies(state.store.files, judging.model), verdicts)
+        if judging is not None and planned.verdicts is not None:
+            _check_server(judging, Replies(state.store.files, judging.model), planned.verdicts)
     except BudgetError as error:
-        if is_measured or not options.is_verified:
+        if planned.measured is not None or planned.expected_answers == planned.least:
             raise
         raise error.reworded(
             f"{error} Every new candidate counts with a second answer, because the yield is not known: "
             f"`{gateau_command('validate --synthesis')}` measures it."
         ) from error
+
+
+def _less(settings: GeneratorConfig, cost: PlannedCost, spent: Usage) -> PlannedCost:
+    left = {name: max(0, value - getattr(spent, name)) for name, value in asdict(cost.usage).items()}
+    return PlannedCost(kept=cost.kept, usage=Usage(**left), money=money_of(settings, Usage(**left)))
 
 
 def _check_server(settings: AskedConfig, replies: Replies, planned: PlannedCost) -> None:
@@ -458,38 +399,7 @@ def _check_server(settings: AskedConfig, replies: Replies, planned: PlannedCost)
     check_affordable(settings, replies.spent, planned)
 
 
-def check_questions_affordable(state: State, found: Iterable[QuestionRequests]) -> None:
-    """Raise BudgetError if these questions, with their expected second answers and verdicts, exceed a budget."""
-    options, requests = state.config.synthesis, sum(found, QuestionRequests())
-    assert options is not None
-    count, measured = token_counter(state.config), measured_yield(state)
-    again = _asked_again(options, measured, requests.unasked)
-    cost = planned_cost(options.generator, requests.wanted, _replies(state, options), count)
-    cost += _answer(options, count) * (again * most_answers(options.checks))
-    _check_servers(state, cost, _verdicts(state, count, again), is_measured=measured is not None)
-
-
-def check_shards_affordable(state: State, parts: Sequence[str]) -> None:
-    """Raise BudgetError as `check_questions_affordable` does, for the passages of these shards in the store."""
-    options = state.config.synthesis
-    assert options is not None
-    replies = _replies(state, options)
-    check_questions_affordable(state, (_questions_of(state, part, replies) for part in parts))
-
-
 def check_planned(state: State) -> None:
     """Check the servers for all synthetic tables that are out of date; for errors see `check_generator`."""
     if state.config.synthesis is not None:
-        check_generator(state, planned_synthesis(state, checked_plan(state)))
-
-
-def check_answers_affordable(state: State, parts: Sequence[str]) -> None:
-    """Raise BudgetError if the second answers that the checks of these shards surely need exceed a budget."""
-    options, found = state.config.synthesis, Outstanding()
-    assert options is not None
-    for part in parts if options.is_verified else ():
-        found += outstanding(_candidate_rows(state, part, are_built=True), options.checks, options.generator)
-    replies, count = _replies(state, options), token_counter(state.config)
-    further = sum(is_second_answer(each) for each in found.certain if each not in replies)
-    cost = planned_cost(options.generator, found.certain, replies, count)
-    _check_servers(state, cost, _verdicts(state, count, further), is_measured=True)
+        check_generator(state, planned_synthesis(state, state.plan()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeGuard
@@ -362,16 +362,14 @@ def questions(
     Raises:
         UnusableServerError, BudgetError, TransientError: see Asking.
     """
-    settings = generating.settings
     plain = [row for row in rows if row["kind"] not in {"self", "prolong_summary"}]
-    wanted = [
-        call(settings, row["sample_id"], question_prompt(row["kind"], _texts(row)), json_mode=True) for row in plain
-    ]
+    wanted = [*first_calls(generating.settings, plain, {})]
     written: dict[str, Written | None] = generating.read(wanted, read_json, noun="questions")
     found = {row["sample_id"]: dict(row) for row in rows}
     own = [row for row in rows if row["kind"] == "self"]
     if own:
-        for name, (passages, made) in _own_questions(own, documents(), generating, options).items():
+        texts = whole_documents(own, documents)
+        for name, (passages, made) in _own_questions(own, texts, generating, options).items():
             written[name] = made
             found[name]["passages"] = passages
     written |= _summaries([row for row in rows if row["kind"] == "prolong_summary"], generating)
@@ -380,6 +378,45 @@ def questions(
         (name, why) for name, why in generating.unanswered.items() if name in found and name not in written
     )
     return table, [Reject(sample_id=name, reason=reason, refused=True) for name, reason in reasons]
+
+
+def whole_documents(
+    rows: Sequence[Mapping[str, Any]], documents: Callable[[], Iterator[SourceDocument]]
+) -> dict[str, str]:
+    """Return the texts of the documents that candidates of kind `self` read whole; without such, none is read."""
+    wanted = {row["document"] for row in rows if row["kind"] == "self"}
+    return {each.name: each.text for each in documents() if each.name in wanted} if wanted else {}
+
+
+def first_calls(
+    settings: GeneratorConfig, rows: Iterable[Mapping[str, Any]], texts: Mapping[str, str]
+) -> Iterator[GeneratorCall]:
+    """Yield the requests about candidates that depend on no reply.
+
+    Args:
+        settings: of the generator.
+        rows: rows of PASSAGES.
+        texts: by document, from `whole_documents`.
+    """
+    for row in rows:
+        name, kind = row["sample_id"], row["kind"]
+        if kind == "self":
+            prompt = own_question_prompt(settings, texts[row["document"]])
+            yield call(settings, name, prompt, repeat=row["number"], prompt=True)
+        elif kind == "prolong_summary":
+            for place, text in enumerate(_texts(row)):
+                yield call(settings, f"{name}#{place}", f"{_SUMMARISE}\n\n{text}")
+        else:
+            yield call(settings, name, question_prompt(kind, _texts(row)), json_mode=True)
+
+
+def later_requests(row: Mapping[str, Any]) -> int:
+    """Return the number of requests that follow the first ones about a candidate, if each reply can be read."""
+    count, parts = int(row["kind"] == "self"), len(row["passages"])
+    while row["kind"] == "prolong_summary" and parts > 1:
+        parts = math.ceil(parts / _GROUP)
+        count += parts
+    return count
 
 
 def with_unread(table: pl.DataFrame, partly_read: Mapping[str, tuple[int, int]]) -> pl.DataFrame:
@@ -420,23 +457,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 def _own_questions(
     rows: Sequence[Mapping[str, Any]],
-    documents: Iterator[SourceDocument],
+    texts: Mapping[str, str],
     generating: Generating,
     options: SynthesisConfig,
 ) -> dict[str, tuple[list[dict[str, Any]], Written | None]]:
     """Return passages and questions with answers of the candidates of kind `self`; all questions are asked first."""
-    settings, wanted = generating.settings, {row["document"] for row in rows}
-    texts = {each.name: each.text for each in documents if each.name in wanted}
-    asked = [
-        call(
-            settings,
-            row["sample_id"],
-            own_question_prompt(settings, texts[row["document"]]),
-            repeat=row["number"],
-            prompt=True,
-        )
-        for row in rows
-    ]
+    settings, asked = generating.settings, [*first_calls(generating.settings, rows, texts)]
     lines = {name: _first_line(text) for name, text in generating.texts(asked).items()}
     own = {name: line if _is_text(line) else "" for name, line in lines.items()}
     document = {row["sample_id"]: row["document"] for row in rows}
@@ -497,7 +523,6 @@ def _summaries(rows: Sequence[Mapping[str, Any]], generating: Generating) -> dic
     """Return recursive summaries (Wu et al. 2021): of each chunk, then of groups of summaries, until one is left."""
     settings = generating.settings
     level = {row["sample_id"]: _texts(row) for row in rows}
-    asks = _SUMMARISE
     first = True
     while any(first or len(parts) > 1 for parts in level.values()):
         groups = {
@@ -505,11 +530,12 @@ def _summaries(rows: Sequence[Mapping[str, Any]], generating: Generating) -> dic
             for name, parts in level.items()
             if first or len(parts) > 1
         }
-        wanted = [
-            call(settings, f"{name}#{place}", f"{asks}\n\n{text}")
+        joins = [
+            call(settings, f"{name}#{place}", f"{_JOIN}\n\n{text}")
             for name, texts in groups.items()
             for place, text in enumerate(texts)
         ]
+        wanted = [*first_calls(settings, rows, {})] if first else joins
         made = generating.read(wanted, _summary, noun="summaries")
         for name, texts in groups.items():
             level[name] = [made.get(f"{name}#{place}") or "" for place in range(len(texts))]
@@ -518,7 +544,7 @@ def _summaries(rows: Sequence[Mapping[str, Any]], generating: Generating) -> dic
                 generating.unanswered[name] = next(filter(None, why), "a summary is empty, too long or no text")
                 level[name] = []
         level = {name: parts for name, parts in level.items() if parts}
-        asks, first = _JOIN, False
+        first = False
     order = {name: int(name[:8], 16) % len(_SUMMARY_REQUESTS) for name in level}
     return {
         name: Written(question=_SUMMARY_REQUESTS[order[name]], answer=parts[0], evidence=(), reasoning="")

@@ -23,9 +23,21 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.synthesis import PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.passages import candidates
+from gateau_dagster.synthesis.questions import later_requests
 from tests.assets.harness import pipeline_on
 from tests.project import change_config
 from tests.synthesis.test_pipeline import COUNT, OPEN, project, table
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 8, 9, 64, 65, 600])
+def test_the_later_requests_of_a_summary_are_its_groups_level_by_level(chunks: int) -> None:
+    level, requests = [*range(chunks)], 0
+    while len(level) > 1:
+        level = [place for place in level if place % 8 == 0]
+        requests += len(level)
+        level = [*range(len(level))]
+    assert later_requests({"kind": "prolong_summary", "passages": [*range(chunks)]}) == requests
+    assert [later_requests({"kind": kind, "passages": [1, 2]}) for kind in ("self", "compare")] == [1, 0]
 
 
 @pytest.mark.long
