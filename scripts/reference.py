@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 import gateau_dagster
 from gateau_dagster.cli.commands import cli, error_codes
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import Affects, Result, effect_of, sections_in
 from gateau_dagster.config.selection import OwnScores
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.pipeline.asset import Asset
@@ -77,12 +78,16 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """A key of the configuration: its place, its field, the section that has it, and the sections that it can hold."""
+    """A key of the configuration: its place, its field, the section that has it, and the sections that it can hold.
+
+    effect: what it affects, as stated by it or by the sections around it; None: nobody states it.
+    """
 
     place: str
     field: FieldInfo
     section: type[BaseModel]
     inner: list[type[BaseModel]]
+    effect: Affects | None
 
     @property
     def name(self) -> str:
@@ -98,29 +103,23 @@ def all_keys() -> Iterator[Key]:
     yield from found.values()
 
 
-def _keys_of(section: type[BaseModel], place: str) -> Iterator[Key]:
+def _keys_of(section: type[BaseModel], place: str, around: Affects | None = None) -> Iterator[Key]:
     for name, field in section.model_fields.items():
         if field.exclude:  # not written in a file
             continue
         # The short form of the method `scores` is a value with a key, and no section.
-        inner = [each for each in _sections(field.annotation) if each is not OwnScores]
-        yield Key(place=f"{place}{name}", field=field, section=section, inner=inner)
+        inner = [each for each in sections_in(field.annotation) if each is not OwnScores]
+        effect = effect_of(section, field) or around
+        yield Key(place=f"{place}{name}", field=field, section=section, inner=inner, effect=effect)
         part = {dict: "<name>.", list: "<n>."}.get(_container(field.annotation), "")
         for each in inner:
-            yield from _keys_of(each, f"{place}{name}.{part}")
-
-
-def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _sections(argument)
+            yield from _keys_of(each, f"{place}{name}.{part}", effect)
 
 
 def _container(annotation: Any) -> Any:
     """Return dict or list where sections are the values of one, else None."""
     origin = get_origin(annotation)
-    if origin in {dict, list, tuple} and [*_sections(annotation)]:
+    if origin in {dict, list, tuple} and [*sections_in(annotation)]:
         return dict if origin is dict else list
     return next(filter(None, map(_container, get_args(annotation))), None) if origin else None
 
@@ -175,6 +174,15 @@ def default(field: FieldInfo) -> str:
     if isinstance(value, (tuple, list)):
         return f"default `[{', '.join(map(str, value))}]`"
     return f"default `{value}`"
+
+
+def effect(key: Key) -> str:
+    """Return the results that a change of a key makes again, such as `affects: mix, checkpoint`."""
+    if key.effect is None:
+        return ""
+    through = [key.effect.through] if key.effect.through else []
+    results = [each for each in get_args(Result) if each in key.effect.results]
+    return f"affects: {', '.join([*results, *through]) or 'nothing'}"
 
 
 def described(key: Key) -> str:
@@ -233,7 +241,10 @@ def configuration() -> str:
         "# Configuration keys\n",
         "Every key of `gateau.yaml`: its type, bounds, default, meaning and an example. Unknown keys are errors.",
         "Placeholders are `<name>`, a name that you choose, and `<n>`, an entry of a list. `gateau schema` prints the",
-        "JSON schema, which editors read; `gateau init` writes it into `.gateau/` beside `gateau.yaml`.",
+        "JSON schema, which editors read; `gateau init` writes it into `.gateau/` beside `gateau.yaml`.\n",
+        "*affects* names what a change makes again: the rows of tables that models compute, the ranking and the",
+        "choice, the training mix, the checkpoint, the report, or the published data set. What reads these follows if",
+        "they differ. A key without *affects* counts for all that its section decides.",
         BY,
     ]
     found: dict[str, list[str]] = {}
@@ -245,7 +256,7 @@ def configuration() -> str:
         if len(parts) == nested:
             section.append(f"{text}\n")
             continue
-        facts = [shown_type(key.field.annotation), bounds(key.field), default(key.field)]
+        facts = [shown_type(key.field.annotation), bounds(key.field), default(key.field), effect(key)]
         section += [f"### `{key.place}`\n", f"*{'; '.join(each for each in facts if each)}*\n", f"{text}\n"]
         if not key.inner:
             section.append(f"Example: `{example_line(key)}`\n")

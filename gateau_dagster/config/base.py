@@ -1,15 +1,40 @@
-"""Define the base of all sections: frozen, closed to unknown keys, and strict about types."""
+"""Define the base of all sections: frozen, closed to unknown keys, strict about types; and the effect of a key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gateau_dagster.errors import GateauError
+
+Result = Literal["rows", "ranking", "mix", "checkpoint", "report", "published"]
+
+
+class Affects:
+    """The effect of a key, as metadata of its field. Without it, a key counts for all that its section decides.
+
+    Args:
+        results: the results whose fingerprints hold the key. Where others are named, `report` and `published` are
+            among them, since they show these.
+        through: the keys or facts that count in the place of this key, in words for the page of keys.
+    """
+
+    def __init__(self, *results: Result, through: str = "") -> None:
+        self.results, self.through = frozenset(results), through
+
+    def reaches(self, result: Result) -> bool:
+        """Return whether the fingerprint of a result holds the key."""
+        return result in self.results or (result in _SHOWING and bool(self.results - _SHOWING))
+
+
+_SHOWING: frozenset[Result] = frozenset(("report", "published"))
+NOTHING = Affects()
+"""The key decides how the pipeline runs, and changes no stored result."""
 
 
 class Section(BaseModel):
@@ -27,24 +52,62 @@ class Section(BaseModel):
         strict=True,
         hide_input_in_errors=True,
     )
+    affects: ClassVar[Affects | None] = None
+    """The effect of its keys that state none; None: they count for all that the section decides."""
+
+
+def effect_of(section: type[BaseModel], field: FieldInfo) -> Affects | None:
+    """Return the effect of a key: that of its field, else of the section that it holds, else of its section."""
+    stated = [each for each in field.metadata if isinstance(each, Affects)]
+    inner = [*sections_in(field.annotation)]
+    around = [getattr(each, "affects", None) for each in (*(inner if len(inner) == 1 else ()), section)]
+    return next(filter(None, [*stated[::-1], *around]), None)  # of several statements, that beside the key counts
+
+
+def sections_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the sections that a value of a type can hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from sections_in(argument)
+
+
+def without_effect(section: BaseModel, *results: Result) -> dict[str, Any]:
+    """Return the keys that affect none of the results, as `exclude` of `model_dump`.
+
+    The nearest statement counts: that of the key, of its section, of the section around it. Without any, a key is kept.
+    A section of which no key is left is left out as a whole.
+    """
+    left_out = _without_effect(section, None, results)
+    return left_out if isinstance(left_out, dict) else dict.fromkeys(type(section).model_fields, True)
+
+
+def _without_effect(value: Any, effect: Affects | None, results: tuple[Result, ...]) -> dict[Any, Any] | bool:
+    inner = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, (list, tuple)) else {}
+    if isinstance(value, BaseModel):
+        kind = type(value)
+        each_effect = {name: effect_of(kind, field) or effect for name, field in kind.model_fields.items()}
+        left_out = {name: _without_effect(getattr(value, name), own, results) for name, own in each_effect.items()}
+    elif any(isinstance(each, BaseModel) for each in inner.values()):
+        left_out = {key: _without_effect(each, effect, results) for key, each in inner.items()}
+    else:
+        return effect is not None and not any(map(effect.reaches, results))
+    kept = [key for key, each in left_out.items() if each is not True]
+    return {key: each for key, each in left_out.items() if each} if kept or not left_out else True
 
 
 S = TypeVar("S", bound=Section)
-Verify = Literal["signature", "content"]
+Verify = Annotated[Literal["signature", "content"], NOTHING]
 """The test that a local file is unchanged: its size and modification time, or all its bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSection(Generic[S]):
-    """A section that a feature adds to the configuration, as SECTION in its module `config`.
-
-    is_shown: whether the report prints it, so that a change makes the report again.
-    """
+    """A section that a feature adds to the configuration, as SECTION in its module `config`."""
 
     key: str
     kind: type[S]
     description: str
-    is_shown: bool = True
 
     @property
     def field(self) -> Any:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import NOTHING, Section
 from gateau_dagster.config.judge import AsAsked, JudgeConfig, ServerConfig
 from gateau_dagster.config.values import LONGEST, KeyVariable
 from gateau_dagster.errors import GateauError
@@ -37,7 +37,7 @@ def _template(text: str) -> str:
 class EngineConfig(ServerConfig):
     """A server that answers instead of this process: any with OpenAI's interface, such as vLLM's."""
 
-    base_url: Annotated[str, AfterValidator(_web_address)] = Field(
+    base_url: Annotated[str, AfterValidator(_web_address), NOTHING] = Field(
         description=f"Address of the server; {VARIANT} stands for the variant's name.",
         examples=["http://localhost:8000/v1"],
     )
@@ -46,12 +46,12 @@ class EngineConfig(ServerConfig):
         min_length=1,
         description=f"The server's name of the model; {VARIANT} stands for the variant's name.",
     )
-    key: KeyVariable | None = Field(
+    key: Annotated[KeyVariable | None, NOTHING] = Field(
         default=None,
         description="Environment variable that holds the server's key; null: the server needs no key.",
         examples=["VLLM_API_KEY"],
     )
-    timeout: float = Field(
+    timeout: Annotated[float, NOTHING] = Field(
         default=300.0,
         gt=0,
         le=86_400,

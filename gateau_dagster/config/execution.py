@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import NOTHING, Section
 from gateau_dagster.config.models import ScoringConfig
 from gateau_dagster.config.values import DatabaseVariable, HookVariable, PasswordVariable, TimeZone
 from gateau_dagster.errors import GateauError
@@ -216,6 +216,8 @@ class RayConfig(Section):
 
 class ExecutionConfig(Section):
     """The way in which Dagster runs the steps; this changes no result."""
+
+    affects = NOTHING
 
     executor: Literal["in_process", "multiprocess"] = Field(
         default="in_process", description="Whether Dagster's steps run in one process, or each in its own."

@@ -1,11 +1,11 @@
 """Define the sections about data: inputs, or what the embedded demo builds; the store."""
 
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from gateau_dagster.config.base import Section, Verify
+from gateau_dagster.config.base import NOTHING, Affects, Section, Verify
 from gateau_dagster.config.values import MOST_SEEDS, InputAddresses, StoreAddress
 from gateau_dagster.errors import GateauError
 
@@ -27,6 +27,8 @@ NonText: TypeAlias = Literal["reject", "drop"]
 class StorageConfig(Section):
     """The place of the tables."""
 
+    affects = NOTHING
+
     root: StoreAddress = Field(default="./gateau_store", description="Local folder or s3://bucket/prefix.")
 
 
@@ -44,7 +46,7 @@ class LongSftConfig(Section):
         "all of it, each time. Files on S3 and the hub are known by a hash of their content anyway.",
     )
     shards: int = Field(default=16, ge=1, le=10_000, description="Partitions; a sample's shard is a hash of its id.")
-    max_rejected: float | None = Field(
+    max_rejected: Annotated[float | None, Affects("published")] = Field(
         default=None,
         ge=0,
         le=1,
@@ -71,7 +73,7 @@ class LongSftConfig(Section):
         "drop: they are left out and counted; the record's text is kept.",
         exclude_if="reject".__eq__,
     )
-    allow_empty_context: bool = Field(
+    allow_empty_context: Annotated[bool, Affects("report", "published")] = Field(
         default=False,
         description="Whether more than half of the samples may lack a context. By default nothing runs then, because "
         "the input's form was probably misread.",
@@ -80,6 +82,8 @@ class LongSftConfig(Section):
 
 class ShortChatConfig(Section):
     """Short conversations (ShareGPT, UltraChat) mixed into the training data."""
+
+    affects = Affects("mix")
 
     path: InputAddresses = Field(description="Same forms as long_sft.path.", examples=["data/sharegpt.json"])
     fraction: float = Field(
@@ -93,6 +97,8 @@ class ShortChatConfig(Section):
 
 class DemoConfig(Section):
     """The data that the embedded demo builds before the pipeline starts."""
+
+    affects = Affects(through="the data that the demo builds")
 
     seed: int = Field(
         default=0, ge=0, lt=MOST_SEEDS, description="Seed of the pair's initialisation and of the samples."
@@ -132,6 +138,3 @@ def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:
             f"{address}: the demo has no such part: write one of {', '.join(DEMO_SCHEME + known for known in names)}",
         )
     return str(demo_folder(work_folder, demo) / names[name])
-
-
-# The hub's rules: 96 characters, no -- or .., and no name that ends in .git.

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import NOTHING, Affects, Section
 from gateau_dagster.config.values import KeyVariable
 from gateau_dagster.errors import GateauError
 
@@ -78,26 +78,26 @@ class ServerConfig(Section):
     limit_key: ClassVar[str] = ""
     """The section's key for the greatest length of a reply, if it has one."""
 
-    key: KeyVariable | None = Field(
+    key: Annotated[KeyVariable | None, NOTHING] = Field(
         default=None, description="Environment variable that holds the server's key; null: it asks for none."
     )
-    concurrency: int = Field(
+    concurrency: Annotated[int, NOTHING] = Field(
         default=8, ge=1, le=1024, description="Number of parallel requests; `concurrent` is its earlier name."
     )
-    retries: int = Field(
+    retries: Annotated[int, NOTHING] = Field(
         default=5,
         ge=0,
         le=100,
         description="Number of retries after 429, 5xx and lost connections, within `timeout`, with the pause that "
         "the server requests; `max_retries` is its earlier name.",
     )
-    timeout: float = Field(
+    timeout: Annotated[float, NOTHING] = Field(
         default=120.0,
         gt=0,
         le=86_400,
         description="Seconds from the first attempt of an answer to its end, retries included.",
     )
-    token_limit: Literal["max_tokens", "max_completion_tokens"] | None = Field(
+    token_limit: Annotated[Literal["max_tokens", "max_completion_tokens"] | None, NOTHING] = Field(
         default="max_tokens",
         exclude_if=lambda value: value == "max_tokens",
         description="The server's name for the limit of an answer's length; null: it is not sent.",
@@ -166,6 +166,16 @@ class BudgetConfig(Section):
     )
 
 
+ServerAddress = Annotated[str, AfterValidator(_server_address)]
+_BASE_URL = Field(
+    description="Address of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1.",
+    examples=["https://api.openai.com/v1"],
+)
+_KEY = Field(
+    default="OPENAI_API_KEY", description="Environment variable that holds the key; null: the server needs no key."
+)
+
+
 class AskedConfig(ServerConfig):
     """The settings that the judge and the generator of `synthesis` share: a model behind an OpenAI-compatible server.
 
@@ -180,15 +190,9 @@ class AskedConfig(ServerConfig):
     less: ClassVar[str]
     """The words for the requests, and for fewer of them, for the message about the budget."""
 
-    base_url: Annotated[str, AfterValidator(_server_address)] = Field(
-        description="Address of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1.",
-        examples=["https://api.openai.com/v1"],
-    )
+    base_url: Annotated[ServerAddress, NOTHING] = _BASE_URL
     model: str = Field(min_length=1, description="The server's name of the model.", examples=["gpt-4o"])
-    key: KeyVariable | None = Field(
-        default="OPENAI_API_KEY",
-        description="Environment variable that holds the key; null: the server needs no key.",
-    )
+    key: Annotated[KeyVariable | None, NOTHING] = _KEY
     prices: PricesConfig | None = Field(
         default=None, description="Prices of tokens; null: only requests and tokens are counted."
     )
@@ -231,6 +235,9 @@ class JudgeConfig(AskedConfig):
     doing = "judging"
     less = "judge less: fewer variants, questions or repeats"
 
+    # Unlike the generator's, both are in the fingerprint of stored reports.
+    base_url: Annotated[ServerAddress, Affects("report")] = _BASE_URL
+    key: Annotated[KeyVariable | None, Affects("report")] = _KEY
     repeats: int = Field(default=1, ge=1, le=100, description="Number of judgments of each answer; their mean counts.")
     pairs: list[Pair] = Field(
         default=[],

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateau_dagster.config.base import code_of
+from gateau_dagster.config.base import NOTHING, code_of, effect_of
 from gateau_dagster.config.models import (
     HOMOLOGOUS,
     PRE_EXPERIENCED,
@@ -13,32 +13,19 @@ from gateau_dagster.config.models import (
     ModelConfig,
     PreExperienceOptions,
 )
-from gateau_dagster.config.training import OPERATIONAL, TrainingConfig
+from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.errors import GateauError
 
-# The part of `training` that adapts training to this machine, as opposed to what is learned from which samples.
-_OF_THE_MACHINE = (
-    "max_length",
-    "truncation",
-    "dtype",
-    "batch_size",
-    "processes",
-    "sequence_parallel",
-    "deepspeed",
-    "chunked_loss",
-    "liger",
-    "gradient_checkpointing",
-    "every_n_layers",
-    "offload_activations",
-    "tiled_mlp",
-    "gpu_memory",
-    "attention",
-    "save_steps",
-    "launcher",
-    "hostfile",
-    "report_to",
-)
+# The part of `training` that adapts training to this machine, as opposed to what is learned from which samples. The
+# first keys change the result. `report_data` is about the data of the single run.
+_CHANGING = {"max_length", "truncation", "dtype", "batch_size", "processes", "sequence_parallel", "deepspeed"}
+_CHANGING |= {"chunked_loss", "liger"}
+_OF_THE_MACHINE = _CHANGING | {
+    name
+    for name, field in TrainingConfig.model_fields.items()
+    if effect_of(TrainingConfig, field) is NOTHING and name != "report_data"
+}
 
 
 def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfig, *, segment_length: int) -> None:
@@ -232,5 +219,4 @@ def place_of(name: str, model: ModelConfig, setting: str) -> str:
 
 def machine_settings(training: TrainingConfig) -> dict[str, Any]:
     """Return the machine's part of a training run that changes its result, by its place in the configuration."""
-    dumped = training.model_dump(mode="json")
-    return {f"training.{name}": dumped[name] for name in _OF_THE_MACHINE if name not in OPERATIONAL}
+    return {f"training.{name}": value for name, value in training.model_dump(mode="json", include=_CHANGING).items()}

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gateau_dagster.config.base import Section, Verify
+from gateau_dagster.config.base import NOTHING, Affects, Section, Verify
 from gateau_dagster.config.values import (
     LONGEST,
     MOST_EPOCHS,
@@ -87,15 +87,21 @@ class PreExperienceOptions(Section):
     attention, save_steps; and report_to.
     """
 
-    clusters: int = Field(default=100, ge=1, le=1_000_000, description="Number of clusters of the prompts' embeddings.")
-    per_cluster: int = Field(default=10, ge=1, le=1_000_000, description="Samples of each cluster, at most.")
-    pick: Literal["middle", "random", "nearest"] = Field(
+    affects = Affects("checkpoint")
+
+    clusters: Annotated[int, Affects("mix")] = Field(
+        default=100, ge=1, le=1_000_000, description="Number of clusters of the prompts' embeddings."
+    )
+    per_cluster: Annotated[int, Affects("mix")] = Field(
+        default=10, ge=1, le=1_000_000, description="Samples of each cluster, at most."
+    )
+    pick: Annotated[Literal["middle", "random", "nearest"], Affects("mix")] = Field(
         default="middle",
         description="How samples of a cluster are chosen. middle: evenly spread over the middle half of its "
         "perplexities, as in the authors' program. random: a random draw. nearest: those nearest to the "
         "centre.",
     )
-    seed: int = Field(
+    seed: Annotated[int, Affects("mix", "checkpoint")] = Field(
         default=0, ge=0, lt=MOST_SEEDS, description="Seeds k-means, the draw of samples and the order of training."
     )
     epochs: float = Field(default=1.0, gt=0, le=MOST_EPOCHS, description="Passes over these samples.")
@@ -127,23 +133,25 @@ class HomologousOptions(Section):
     tiled_mlp, attention, save_steps; and report_to.
     """
 
-    texts: InputAddresses = Field(
+    affects = Affects("checkpoint")
+
+    texts: Annotated[InputAddresses, Affects("mix")] = Field(
         description="Long texts (books, code): path, folder, glob, s3:// or hf:// address, or Hugging Face data-set "
         "name. jsonl, json and parquet have a text field; anything else is plain text; .gz and .zst are unpacked. Of a "
         "folder the data files and *.txt are taken.",
         examples=["books/*.txt"],
     )
-    short_texts: InputAddresses | None = Field(
+    short_texts: Annotated[InputAddresses | None, Affects("mix")] = Field(
         default=None,
         description="Short texts that the model should not forget, in the forms of `texts`; null: only long texts.",
         examples=["short/*.jsonl"],
     )
-    text_field: str = Field(
+    text_field: Annotated[str, Affects("mix")] = Field(
         default="text",
         min_length=1,
         description="Field of records with the text; `meta.text` is the field `text` of the object `meta`.",
     )
-    join_by: str | None = Field(
+    join_by: Annotated[str | None, Affects("mix")] = Field(
         default=None,
         min_length=1,
         exclude_if=lambda value: value is None,
@@ -151,25 +159,25 @@ class HomologousOptions(Section):
         "joined into one text, as ProLong does with the files of a code repository; null: each record is a text.",
         examples=["repo_name"],
     )
-    long_share: float = Field(
+    long_share: Annotated[float, Affects("mix")] = Field(
         default=0.6,
         gt=0,
         le=1,
         description="Share of long texts in all tokens, if there are short texts (ProLong: 60 %).",
     )
-    length: int = Field(
+    length: Annotated[int, Affects("mix", "checkpoint")] = Field(
         default=65_536,
         ge=16,
         le=LONGEST,
         description="Tokens of a row; a longer text is cut into sequences of this length.",
     )
-    least_tokens: int = Field(
+    least_tokens: Annotated[int, Affects("mix")] = Field(
         default=0,
         ge=0,
         le=LONGEST,
         description="Long texts with fewer tokens are excluded; ProLong excludes those below `length`.",
     )
-    tokens: int | None = Field(
+    tokens: Annotated[int | None, Affects("mix")] = Field(
         default=None,
         ge=16,
         le=MOST_TOKENS,
@@ -209,7 +217,9 @@ class HomologousOptions(Section):
         "prefix (EXACT).",
         exclude_if="token".__eq__,  # a configuration without it keeps its earlier dump
     )
-    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Seeds the draw of texts and the order of training.")
+    seed: Annotated[int, Affects("mix", "checkpoint")] = Field(
+        default=0, ge=0, lt=MOST_SEEDS, description="Seeds the draw of texts and the order of training."
+    )
 
     @property
     def extension(self) -> PositionExtension:
@@ -230,6 +240,8 @@ class Demonstration(Section):
 
 class ModelConfig(Section):
     """A language model that scores responses; or, by its task, rates or embeds instruction and response."""
+
+    affects = Affects("rows")
 
     path: ModelAddress = Field(
         description="Hugging Face folder or hub name; or pre_experienced:<model> or homologous:<model>, models that "
@@ -258,7 +270,7 @@ class ModelConfig(Section):
         default="signature",
         description="Same as long_sft.verify, for the folder's files, or for the texts of a homologous: model.",
     )
-    trust_remote_code: bool = Field(
+    trust_remote_code: Annotated[bool, Affects("report", "published")] = Field(
         default=False, description="Whether Python code of the model's repository may run here."
     )
     task: Task = Field(
@@ -306,10 +318,9 @@ class ModelConfig(Section):
 
 
 class ScoringConfig(Section):
-    """The scoring of samples.
+    """The scoring of samples."""
 
-    dtype changes results; device, device_map, workers, compile, attention and batch_tokens do not.
-    """
+    affects = Affects("rows")
 
     max_length: int = Field(
         default=65_536, ge=16, le=LONGEST, description="Tokens of the prompt; the context loses its left end."
@@ -325,27 +336,27 @@ class ScoringConfig(Section):
     )
     template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
     dtype: Dtype = Field(default="bfloat16", description="Precision of the weights; it changes scores.")
-    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
-    device_map: Literal["auto"] | None = Field(
+    device: Annotated[str, NOTHING] = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
+    device_map: Annotated[Literal["auto"] | None, NOTHING] = Field(
         default=None,
         description="'auto' spreads one model over all GPUs, for a model larger than one of them.",
         examples=["auto"],
     )
-    workers: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
+    workers: Annotated[Annotated[int, Field(ge=1, le=1024)] | Literal["auto"], NOTHING] = Field(
         default="auto", description="Number of parallel scoring processes, each with its own model; auto: one per GPU."
     )
-    compile: bool = Field(
+    compile: Annotated[bool, NOTHING] = Field(
         default=False,
         description="Compile the model with torch.compile, which takes minutes and pays off in long GPU runs.",
     )
-    attention: Literal["auto", "fa3"] = Field(
+    attention: Annotated[Literal["auto", "fa3"], NOTHING] = Field(
         default="auto",
         exclude_if="auto".__eq__,
         description="fa3: FlashAttention 3 in place of torch's own kernel, on a Hopper GPU where flash-attn-3 is "
         "installed. Scores change by rounding only.",
         examples=["fa3"],
     )
-    batch_tokens: int = Field(
+    batch_tokens: Annotated[int, NOTHING] = Field(
         default=16_384,
         ge=1,
         le=LONGEST,

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import Affects, Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS, AnyPath, as_written, part_of
 from gateau_dagster.errors import GateauError
 
@@ -47,6 +47,8 @@ WITH_QUOTAS: tuple[Rule, ...] = ("mix", "auto")
 
 class RuleConfig(Section):
     """The rule that chooses among the ranked samples."""
+
+    affects = Affects("ranking")
 
     rule: Rule = Field(
         default="top",
@@ -315,7 +317,7 @@ class SelectionConfig(RuleConfig):
         exclude_if=lambda value: not value,  # a configuration without it keeps its earlier dump
         examples=[["own/copying.py"]],
     )
-    options: dict[str, dict[str, Any]] = Field(
+    options: Annotated[dict[str, dict[str, Any]], Affects("rows", "ranking")] = Field(
         default={},
         description="Options of methods by their names, for example ladm: {span_length: 64}.",
         examples=[{"ladm": {"span_length": 64}}],
@@ -329,13 +331,13 @@ class SelectionConfig(RuleConfig):
         "for paper and official.",
         examples=[0.8],
     )
-    segment_lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
+    segment_lengths: Annotated[list[Annotated[int, Field(ge=1, le=LONGEST)]], Affects("rows")] = Field(
         default=[],
         description="Other segment lengths (tokens) to compute and to compare in the report; "
         "scoring.segment_length is always included.",
         examples=[[64, 256]],
     )
-    ground_truth: list[str] = Field(
+    ground_truth: Annotated[list[str], Affects("report", "published")] = Field(
         default=[],
         description="Values of `source` known to need far context; with them the report shows each preset's AUROC, and "
         "the forecast counts what its test misses. No rule reads them.",

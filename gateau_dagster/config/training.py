@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from gateau_dagster.config.base import Section
+from gateau_dagster.config.base import NOTHING, Affects, Section
 from gateau_dagster.config.models import Dtype, PositionExtension
 from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_ROWS, MOST_SEEDS, MOST_TOKENS, AdamBetas, AnyPath
 from gateau_dagster.errors import GateauError
@@ -89,12 +89,6 @@ def with_recipe(given: Any) -> Any:
     return {**RECIPES[name], **given} if isinstance(name, str) and name in RECIPES else given
 
 
-OPERATIONAL = {
-    *("gradient_checkpointing", "every_n_layers", "offload_activations", "tiled_mlp", "gpu_memory", "attention"),
-    *("save_steps", "launcher", "hostfile", "report_to", "report_data"),
-}
-"""Keys of `training` that decide how a training runs, and not what it learns."""
-
 WEIGHING = {"longce": "training.longce", "far_gain": "training.far_gain"}
 """The losses whose weights of tokens come from tables of the models and are in the mix, with their error codes."""
 
@@ -110,6 +104,8 @@ class MixConfig(Section):
     GATEAU's 10, 30, 50 and 100 % are parts of the data, `selection.fraction`. Its real-world setting is
     `short_chat.fraction` 1.0, and its limited short instruction data 0.1.
     """
+
+    affects = Affects("mix")
 
     long_fraction: float = Field(
         default=1.0,
@@ -166,26 +162,32 @@ class LoraConfig(Section):
 class TrainingConfig(Section):
     """Hyper-parameters of the checkpoint; defaults are the paper's (appendix A) where it gives them."""
 
-    enabled: bool = Field(default=True, description="Whether a checkpoint is trained; false: selection only.")
-    preset: Recipe | None = Field(
+    affects = Affects("checkpoint")
+
+    enabled: Annotated[bool, Affects("report", through="the results that exist")] = Field(
+        default=True, description="Whether a checkpoint is trained; false: selection only."
+    )
+    preset: Annotated[Recipe | None, Affects(through="the keys that it sets")] = Field(
         default=None,
         description="A paper's hyper-parameters; other keys of this section override them.",
         examples=["gateau-7b"],
     )
-    model: str = Field(default="long", description="The model of `models` that is fine-tuned.")
-    max_length: int = Field(
+    model: Annotated[str, Affects("mix", "checkpoint")] = Field(
+        default="long", description="The model of `models` that is fine-tuned."
+    )
+    max_length: Annotated[int, Affects("mix", "checkpoint")] = Field(
         default=65_536,
         ge=16,
         le=LONGEST,
         description="Tokens of a sequence; a longer one is cut, see truncation.",
     )
-    truncation: Literal["context", "right"] = Field(
+    truncation: Annotated[Literal["context", "right"], Affects("mix")] = Field(
         default="context",
         description="How a long sample above max_length is truncated. context: at the left end of its context, so "
         "that its answer stays. right: at its end, as in the papers; a sample without any answer left is "
         "rejected. Conversations always lose their end.",
     )
-    trained_turns: TrainedTurns | None = Field(
+    trained_turns: Annotated[TrainedTurns | None, Affects("mix")] = Field(
         default=None,
         exclude_if=lambda value: value is None,
         description="Assistant turns with loss in a long sample of several exchanges, under scoring.template: chat. "
@@ -193,7 +195,7 @@ class TrainingConfig(Section):
         "repeat earlier turns without loss, whichever is set.",
         examples=["last"],
     )
-    trim: bool = Field(
+    trim: Annotated[bool, Affects("mix")] = Field(
         default=False,
         exclude_if=lambda value: not value,
         description="Whether long samples that clearly need no far text are trained on the end of their contexts only: "
@@ -237,14 +239,14 @@ class TrainingConfig(Section):
     gradient_accumulation: int = Field(
         default=12, ge=1, le=MOST_ROWS, description="Number of passes per optimiser step."
     )
-    sequences_per_step: int | None = Field(
+    sequences_per_step: Annotated[int | None, Affects(through="gradient_accumulation")] = Field(
         default=None,
         ge=1,
         le=MOST_ROWS,
         description="Sequences per optimiser step, over all ranks; decides gradient_accumulation. Not for packed rows.",
         examples=[64],
     )
-    tokens_per_step: int | None = Field(
+    tokens_per_step: Annotated[int | None, Affects(through="gradient_accumulation")] = Field(
         default=None,
         ge=1,
         le=MOST_TOKENS,
@@ -263,7 +265,7 @@ class TrainingConfig(Section):
         description="Processes that work at the same time get rows of similar cost (sum of squared lengths, ProLong). "
         "Which sequences make up a step is not changed.",
     )
-    loss: Literal["token", "sequence", "longce", "far_gain", "exact"] = Field(
+    loss: Annotated[Literal["token", "sequence", "longce", "far_gain", "exact"], Affects("mix", "checkpoint")] = Field(
         default="token",
         description="token: the mean over all trained tokens of a step. sequence: every sequence counts the same "
         "(LongAlign's loss weighting). longce: as token, but response tokens of long samples count more if models."
@@ -272,7 +274,7 @@ class TrainingConfig(Section):
         "step. exact: as token, but a token counts more if at least a quarter of a row's tokens precede it in its own "
         "sequence. Rare lengths count most (EXACT).",
     )
-    longce_gamma: float = Field(
+    longce_gamma: Annotated[float, Affects("mix")] = Field(
         default=5.0,
         gt=0,
         le=1e6,
@@ -302,12 +304,12 @@ class TrainingConfig(Section):
         description="Liger's kernels for norms, rotary embedding and feed-forward layers, on a GPU, where the package "
         "liger-kernel is installed; the loss stays this product's own.",
     )
-    report_to: list[Literal["wandb", "mlflow", "tensorboard"]] = Field(
+    report_to: Annotated[list[Literal["wandb", "mlflow", "tensorboard"]], NOTHING] = Field(
         default_factory=list,
         description="Other destinations of the curves; their packages must be installed.",
         examples=[["wandb"]],
     )
-    report_data: bool = Field(
+    report_data: Annotated[bool, NOTHING] = Field(
         default=False,
         exclude_if=lambda value: not value,
         description="Whether W&B and MLflow of report_to also receive the training's data: the chosen samples and the "
@@ -315,10 +317,10 @@ class TrainingConfig(Section):
         examples=[True],
     )
     dtype: Dtype = Field(default="bfloat16", description="Precision of the forward and backward passes.")
-    gradient_checkpointing: bool = Field(
+    gradient_checkpointing: Annotated[bool, NOTHING] = Field(
         default=False, description="Recompute activations in the backward pass: less memory, about a third more time."
     )
-    every_n_layers: int = Field(
+    every_n_layers: Annotated[int, NOTHING] = Field(
         default=1,
         ge=1,
         le=1000,
@@ -327,7 +329,7 @@ class TrainingConfig(Section):
         "activations: more memory, less time. It changes no result.",
         examples=[4],
     )
-    offload_activations: Literal["auto", "on", "off"] = Field(
+    offload_activations: Annotated[Literal["auto", "on", "off"], NOTHING] = Field(
         default="auto",
         exclude_if=lambda value: value == "auto",
         description="Where each layer's input waits for the backward pass, with gradient_checkpointing. on: in the "
@@ -335,7 +337,7 @@ class TrainingConfig(Section):
         "pass would not fit otherwise. It changes no result.",
         examples=["on"],
     )
-    tiled_mlp: Literal["auto", "off"] | Annotated[int, Field(ge=1, le=LONGEST)] = Field(
+    tiled_mlp: Annotated[Literal["auto", "off"] | Annotated[int, Field(ge=1, le=LONGEST)], NOTHING] = Field(
         default="auto",
         exclude_if=lambda value: value == "auto",
         description="Tokens that a feed-forward layer computes at a time, instead of a whole row: less memory, but the "
@@ -343,7 +345,7 @@ class TrainingConfig(Section):
         "Losses and gradients change by rounding only.",
         examples=[32768],
     )
-    gpu_memory: float | None = Field(
+    gpu_memory: Annotated[float | None, NOTHING] = Field(
         default=None,
         gt=0,
         le=100_000,
@@ -352,28 +354,30 @@ class TrainingConfig(Section):
         "is refused. Default: the GPU of this machine, if the training runs here.",
         examples=[80],
     )
-    attention: Literal["auto", "fa3"] = Field(
+    attention: Annotated[Literal["auto", "fa3"], NOTHING] = Field(
         default="auto",
         exclude_if="auto".__eq__,
         description="fa3: FlashAttention 3 in place of torch's own kernel, on a Hopper GPU where flash-attn-3 is "
         "installed. Losses and gradients change by rounding only.",
         examples=["fa3"],
     )
-    seed: int = Field(default=42, ge=0, lt=MOST_SEEDS, description="Seeds the order of the data and dropout.")
+    seed: Annotated[int, Affects("mix", "checkpoint")] = Field(
+        default=42, ge=0, lt=MOST_SEEDS, description="Seeds the order of the data and dropout."
+    )
     processes: int = Field(
         default=1,
         ge=1,
         le=100_000,
         description="Number of ranks on all machines; several on this machine are started by torchrun.",
     )
-    launcher: list[str] | None = Field(
+    launcher: Annotated[list[str] | None, NOTHING] = Field(
         default=None,
         description="Command that starts the ranks, on several machines or by another launcher (torchrun, accelerate, "
         "srun). It is followed by -m, module and specification, or has {module} and {spec} where it wants them; see "
         "examples/multi_node. The folder beside the configuration has to be on a disk that all machines see.",
         examples=[["srun", "torchrun", "--nproc-per-node", "8"]],
     )
-    hostfile: AnyPath | None = Field(
+    hostfile: Annotated[AnyPath | None, NOTHING] = Field(
         default=None,
         description="DeepSpeed's hostfile: machines and their slots, whose sum is `processes`.",
         examples=["hostfile"],
@@ -385,7 +389,9 @@ class TrainingConfig(Section):
         "schedule are the Trainer's.",
         examples=["zero3"],
     )
-    save_steps: int = Field(default=50, ge=1, description="Number of steps between resumable checkpoints.")
+    save_steps: Annotated[int, NOTHING] = Field(
+        default=50, ge=1, description="Number of steps between resumable checkpoints."
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from gateau_dagster.config.base import Section, Verify
+from gateau_dagster.config.base import Affects, Section, Verify
 from gateau_dagster.config.models import HOMOLOGOUS, PRE_EXPERIENCED, ModelConfig
 from gateau_dagster.config.selection import Preset, RuleConfig
 from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS, ModelAddress
@@ -42,7 +42,7 @@ class OtherModel(Section):
     rope_theta: float | None = Field(
         default=None, gt=0, description="Replaces the base of the rotary embedding.", examples=[2000000.0]
     )
-    verify: Verify = Field(default="signature", description="Same as in `models`.")
+    verify: Annotated[Verify, Affects("report")] = Field(default="signature", description="Same as in `models`.")
     trust_remote_code: bool = Field(
         default=False, description="Whether Python code of the model's repository may run here."
     )

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
-from gateau_dagster.config.schema import FEATURE_SECTIONS
+from gateau_dagster.config.base import without_effect
 from gateau_dagster.data.document_split import CODE_VERSION as SPLIT_CODE_VERSION
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.input_index import CODE_VERSION as INPUT_CODE_VERSION
@@ -46,12 +46,11 @@ from gateau_dagster.pipeline.evaluation_assets import (
 )
 from gateau_dagster.pipeline.inputs import CHAT, LONG, method_key
 from gateau_dagster.pipeline.recipes import (
-    OPERATIONAL_TRAINING,
     checkpoint,
     selected_subset,
     training_mix,
 )
-from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING, embedding_asset, made_models, sample_table_asset
+from gateau_dagster.pipeline.scoring_assets import embedding_asset, made_models, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     EVIDENCE,
@@ -314,30 +313,9 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
 
 def _shown_configuration(config: Config) -> str:
     """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
-    shown = with_benchmarks(config).model_dump(
-        mode="json",
-        exclude={
-            "storage": True,
-            "long_sft": {"max_rejected", "verify"},
-            "short_chat": {"verify"},
-            "models": {"__all__": {"verify"}},
-            "evaluation": {
-                "engine": {"base_url", "key", "concurrency", "retries", "timeout", "token_limit"},
-                "judge": {"concurrency", "retries", "timeout", "token_limit"},
-            },
-            "synthesis": {
-                "verify": True,
-                "generator": {"base_url", "key", "concurrency", "retries", "timeout", "token_limit"},
-            },
-            "execution": True,
-            **{each.key: True for each in FEATURE_SECTIONS if not each.is_shown},
-            "demo": True,
-            "scoring": OPERATIONAL_SCORING,
-            "training": OPERATIONAL_TRAINING - {"enabled"},
-            **({"variants": True} if config.variants is None else {}),
-        },
-    )
-    return fingerprint(shown)
+    shown = with_benchmarks(config)
+    without = without_effect(shown, "report") | ({"variants": True} if config.variants is None else {})
+    return fingerprint(shown.model_dump(mode="json", exclude=without))
 
 
 Declare: TypeAlias = Callable[[Config], Iterator[Asset]]

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import without_effect
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
@@ -12,8 +13,7 @@ from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT, Asset
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.pipeline import Pipeline
-from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, recipes, weighs_responses
-from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
+from gateau_dagster.pipeline.recipes import recipes, weighs_responses
 from gateau_dagster.pipeline.selection_reads import wants_presets
 from gateau_dagster.pipeline.synthesis_assets import document_keys
 from gateau_dagster.readable import listed, nearest_name
@@ -129,8 +129,13 @@ def left_out_sentence(config: Config, left_out: Iterable[str]) -> str:
 
 def _sections(config: Config) -> Callable[[Asset], list[Any]]:
     """Return what gives the sections of an asset, without places, and without settings that change no result."""
-    places, operational = {"path", "revision"}, {"scoring": OPERATIONAL_SCORING, "training": OPERATIONAL_TRAINING}
-    without = {**operational, "short_chat": places, "models": dict.fromkeys(config.models, places)}
+    places = {"path", "revision"}
+    without = {
+        "short_chat": places,
+        "models": dict.fromkeys(config.models, places),
+        "scoring": without_effect(config.scoring, "rows"),
+        "training": without_effect(config.training, "mix", "checkpoint"),
+    }
     names = {name for found in _SECTIONS.values() for name in found}
     dumped = cache(lambda: config.model_dump(mode="json", include=names, exclude=without))
     return lambda asset: [dumped()[name] for name in _SECTIONS.get(asset.key, _SECTIONS.get(asset.group, ()))]

@@ -10,10 +10,9 @@ from pydantic import ValidationError
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
-from gateau_dagster.config.base import Section, code_of
+from gateau_dagster.config.base import Section, code_of, without_effect
 from gateau_dagster.config.load import first_mistake
 from gateau_dagster.config.selection import DRAWING
-from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.config.variants import (
     BASE,
     BASELINES,
@@ -78,13 +77,6 @@ TRAINED = "variant/models"
 MAIN = Variant(name="main", kind="selected", cell="main")
 """The single run, which is what `selection` and `training` say, with its own assets."""
 LENGTHS = "perplexity/long"
-# They decide how training runs, not its result.
-OPERATIONAL_TRAINING = OPERATIONAL | {
-    "enabled",
-    *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
-}
-# They decide the content of the mix, from which the checkpoint is made.
-_OF_THE_MIX = {"mix", "truncation", "trained_turns", "longce_gamma", "trim"}
 
 
 @dataclass(frozen=True)
@@ -341,7 +333,7 @@ def _training_settings(config: Config, observed: Observed) -> dict[str, Any]:
     """
     training = config.training
     section = f"models.{training.model}"
-    left_out = OPERATIONAL_TRAINING | _OF_THE_MIX | ({"epochs"} if training.max_steps is not None else set())
+    left_out = without_effect(training, "checkpoint") | ({} if training.max_steps is None else {"epochs": True})
     options = {f"training.{name}": value for name, value in training.model_dump(mode="json", exclude=left_out).items()}
     return {
         f"{section} weights": observed.model_digests[training.model],

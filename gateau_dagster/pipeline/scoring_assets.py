@@ -6,6 +6,7 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import Result, without_effect
 from gateau_dagster.config.made_models import homologous_options, machine_settings, place_of, stage_training
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
@@ -31,9 +32,8 @@ from gateau_dagster.training.launch import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.text_mix import CODE_VERSION as TEXT_MIX_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
-# The first set decides what fits into memory; a batch that does not fit is halved, whatever its size.
+# They decide what fits into memory; a batch that does not fit is halved, whatever its size.
 _MEMORY_SETTINGS = {"device", "device_map", "workers"}
-OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile", "attention"}
 
 
 def sample_table_asset(config: Config, table: SampleTable) -> Asset:
@@ -111,14 +111,6 @@ def memory_settings(config: Config) -> str:
     return fingerprint(settings)
 
 
-# Options of the stage that decide what is trained on; the others decide how.
-_OF_THE_MIX = {"clusters", "per_cluster", "pick", "seed"}
-_ONLY_OF_THE_MIX = _OF_THE_MIX - {"seed"}
-# The same for a homologous model; its files count by their content, not by their names.
-_OF_THE_TEXT_MIX = {"text_field", "join_by", "long_share", "length", "least_tokens", "tokens", "seed"}
-_ONLY_OF_THE_TEXT_MIX = (_OF_THE_TEXT_MIX | {"texts", "short_texts"}) - {"length", "seed"}
-
-
 HOMOLOGOUS, PRE_EXPERIENCED = "homologous_model", "pre_experienced"
 
 
@@ -157,7 +149,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
     def settings(observed: Observed) -> dict[str, Any]:
         return {
             **_base(config, name, observed),
-            **_stage_options(config, name, only=_OF_THE_MIX),
+            **_stage_options(config, name, "mix"),
             "scoring.template": config.scoring.template,
             **rendering_settings(config.scoring.template, observed.frame(config.origin(name))),
             "training.max_length": config.training.max_length,
@@ -186,7 +178,9 @@ def _homologous_mix(config: Config, name: str) -> Asset:
     section = f"models.{name}.homologous"
 
     def settings(observed: Observed) -> dict[str, Any]:
-        dumped = homologous_options(config.models[name]).model_dump(mode="json", include=_OF_THE_TEXT_MIX)
+        options = homologous_options(config.models[name])
+        dumped = options.model_dump(mode="json", exclude=without_effect(options, "mix"))
+        del dumped["texts"], dumped["short_texts"]  # the files count by their content
         return {
             **_base(config, name, observed),
             **{f"{section}.{option}": value for option, value in dumped.items()},
@@ -218,7 +212,7 @@ def _pre_experienced(config: Config, name: str) -> Asset:
         return {
             **_base(config, name, observed),
             f"models.{base}.rope_theta": config.models[base].rope_theta,
-            **_stage_options(config, name, without=_ONLY_OF_THE_MIX),
+            **_stage_options(config, name, "checkpoint"),
             **_machine(config, name),
         }
 
@@ -271,7 +265,7 @@ def _made_model(config: Config, name: str, *, summary: str, how: str, observe: O
 def _recipe(config: Config, name: str) -> dict[str, Any]:
     """Return how a homologous model is trained; the position extension counts as resolved."""
     options = homologous_options(config.models[name])
-    dumped = options.model_dump(mode="json", exclude=_ONLY_OF_THE_TEXT_MIX)
+    dumped = options.model_dump(mode="json", exclude=without_effect(options, "checkpoint"))
     dumped["positions"] = options.extension.model_dump(mode="json")
     return {f"models.{name}.homologous.{option}": value for option, value in dumped.items()}
 
@@ -294,12 +288,10 @@ def _base(config: Config, name: str, observed: Observed) -> dict[str, Any]:
     return {f"models.{base} weights": observed.model_digests[base]}
 
 
-def _stage_options(
-    config: Config, name: str, *, only: set[str] | None = None, without: set[str] | None = None
-) -> dict[str, Any]:
+def _stage_options(config: Config, name: str, result: Result) -> dict[str, Any]:
     stage = config.models[name].pre_experience
     assert stage is not None
-    dumped = stage.model_dump(mode="json", include=only, exclude=without)
+    dumped = stage.model_dump(mode="json", exclude=without_effect(stage, result))
     return {f"models.{name}.pre_experience.{option}": value for option, value in dumped.items()}
 
 

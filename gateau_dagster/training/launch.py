@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gateau_dagster.config.base import without_effect
 from gateau_dagster.config.models import Template
-from gateau_dagster.config.training import OPERATIONAL, TrainingConfig
+from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.readable import plural
@@ -24,13 +25,6 @@ from gateau_dagster.storage.files import replace_text
 
 # Raise it when the same mix and settings train another model.
 CODE_VERSION = "3"
-
-# Settings that change how often work is saved or shown, not the weights.
-_OPERATIONAL = OPERATIONAL | {
-    *{"enabled", "deepspeed", "preset"},
-    *{"sequences_per_step", "tokens_per_step"},  # the resulting passes count
-    *{"mix", "truncation", "trim"},  # the mix itself counts
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +64,10 @@ class TrainingSpec:
     @property
     def resume_key(self) -> str:
         """Return the key of attempts that may resume each other, with the same result, number and kind of ranks."""
-        training = self.training.model_dump(mode="json", exclude=_OPERATIONAL)
+        # The resolved DeepSpeed configuration and the mix itself count, not the keys that lead to them.
+        elsewhere = dict.fromkeys(("deepspeed", "mix", "truncation", "trim"), True)
+        without = without_effect(self.training, "mix", "checkpoint") | elsewhere
+        training = self.training.model_dump(mode="json", exclude=without)
         passes = self.training.passes_per_step
         base = [self.base_model, self.revision, self.rope_theta, self.template, self.deepspeed, passes]
         return text_digest((self.fingerprint, json.dumps([training, base], sort_keys=True)))

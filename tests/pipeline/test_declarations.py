@@ -1,14 +1,16 @@
 """The declarations: their upstreams, what counts by content, and what stands in their settings."""
 
 import json
+import re
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import reference
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.declared import pipeline_of
@@ -159,7 +161,7 @@ def test_what_goes_with_other_settings_of_training(field: str, tmp_path: Path) -
         versions(Config.model_validate({**BASE, "training": each, "folder": tmp_path}))
         for each in (training, training | inner)
     )
-    assert stale(base, changed) == (NOTHING if field in OPERATIONAL else TRAINED)
+    assert stale(base, changed) == (NOTHING if field == "every_n_layers" else TRAINED)
 
 
 @pytest.mark.parametrize("field", OF_GATE)
@@ -210,12 +212,31 @@ def test_what_a_rule_reads_decides_the_choice_alone(field: str, tmp_path: Path) 
     assert stale(base, changed) - TRAINED - {"training_mix"} == {"selected_subset", *new_table}
 
 
+STATED = {key.place: key.effect for key in reference.all_keys()}
+FLOW = ("rows", "ranking", "mix", "checkpoint", "report")
+# Results by the keys of assets, or by their groups.
+RESULTS = {"data": "rows", "scoring": "rows", "selection": "ranking", "evaluation": "report"}
+RESULTS |= {"short_chat_mix": "mix", "training_mix": "mix", "checkpoint": "checkpoint"}
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_reaches_exactly_the_assets_whose_result_it_changes(field: str, tmp_path: Path) -> None:
     value, wanted = FIELDS[field]
     base, changed = configured(tmp_path), configured(tmp_path, **{field: value})
     assert changed != base
-    assert stale(versions(base), versions(changed)) == wanted
+    made = stale(versions(base), versions(changed))
+    assert made == wanted
+    stated = STATED[re.sub(r"^models\.\w+", "models.<name>", field)]
+    if stated is not None and not stated.through:
+        assets = pipeline_of(changed).by_key
+        results = {RESULTS.get(key) or RESULTS[assets[key].group] for key in made}
+        assert bool(made) == stated.reaches("report")
+        assert earliest(results) >= earliest(stated.results & {*FLOW}), "nothing before what it states"
+
+
+def earliest(results: Iterable[str]) -> int:
+    """Return the place in FLOW of the first result; without one, the place behind all."""
+    return min(map(FLOW.index, results), default=len(FLOW))
 
 
 @pytest.mark.parametrize("field", OF_TABLES)

@@ -10,8 +10,8 @@ import polars as pl
 import yaml
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import without_effect
 from gateau_dagster.features.publish.config import PublishConfig
-from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by
 
@@ -64,7 +64,7 @@ def published_configuration(config: Config) -> dict[str, Any]:
     return config.model_dump(
         mode="json",
         include={"long_sft", "models", "scoring", "selection"},
-        exclude={"long_sft": {"verify"}, "models": {"__all__": {"verify"}}, "scoring": OPERATIONAL_SCORING},
+        exclude=without_effect(config, "published"),
         exclude_defaults=True,
     )
 

@@ -5,9 +5,10 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateau_dagster.config.base import FeatureSection, Section
+from gateau_dagster.config.base import NOTHING, Affects, FeatureSection, Section
 from gateau_dagster.errors import GateauError
 
+# The hub's rules: 96 characters, no -- or .., and no name that ends in .git.
 _REPOSITORY = re.compile(
     r"(?!.*(?:--|\.\.)|.*\.git$)(?=.{1,96}$)[A-Za-z0-9][\w.-]*/[A-Za-z0-9_][\w.-]*(?<![.-])", re.ASCII
 )
@@ -38,6 +39,8 @@ Repository = Annotated[str, AfterValidator(_repository)]
 class PublishConfig(Section):
     """The data set on the Hugging Face hub that holds the chosen samples, their scores and a data card."""
 
+    affects = Affects("published")
+
     repository: Repository = Field(
         description="Owner and name of the data set on the hub; it is created where it does not exist.",
         examples=["my-team/my-selection"],
@@ -58,14 +61,14 @@ class PublishConfig(Section):
         description="Whether a new data set is private. While this is true, a data set that is already public "
         "is not overwritten.",
     )
-    accepted_findings: list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")]] = Field(
+    accepted_findings: Annotated[list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")]], NOTHING] = Field(
         default=[],
         exclude_if=lambda value: not value,
         description="Hashes of the scanner's findings that are no secrets, from the file that the refusal names. "
         "Samples without another finding are uploaded.",
         examples=[["9f86d081884c7d65"]],
     )
-    max_contaminated: float = Field(
+    max_contaminated: Annotated[float, NOTHING] = Field(
         default=0.0,
         ge=0,
         le=1,
@@ -87,6 +90,5 @@ class PublishConfig(Section):
 SECTION = FeatureSection(
     key="publish",
     kind=PublishConfig,
-    is_shown=False,
     description="The data set on the Hugging Face hub that `gateau run` keeps up to date; null: no upload.",
 )
