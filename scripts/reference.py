@@ -242,9 +242,9 @@ def configuration() -> str:
         "Every key of `gateau.yaml`: its type, bounds, default, meaning and an example. Unknown keys are errors.",
         "Placeholders are `<name>`, a name that you choose, and `<n>`, an entry of a list. `gateau schema` prints the",
         "JSON schema, which editors read; `gateau init` writes it into `.gateau/` beside `gateau.yaml`.\n",
-        "*affects* names what a change makes again: the rows of tables that models compute, the ranking and the",
-        "choice, the training mix, the checkpoint, the report, or the published data set. What reads these follows if",
-        "they differ. A key without *affects* counts for all that its section decides.",
+        "*affects* names the results that a change makes again. *rows* are those of tables that models compute. The",
+        "*ranking* includes the choice of samples, and *published* is the data set on the hub. What reads these",
+        "follows if they differ. A key without *affects* counts for all that its section decides.",
         BY,
     ]
     found: dict[str, list[str]] = {}

@@ -158,6 +158,8 @@ class PricesConfig(Section):
 class BudgetConfig(Section):
     """The budget, over everything that the store holds of this model's replies; nothing is asked above it."""
 
+    affects = Affects("report")
+
     requests: int | None = Field(
         default=None, ge=0, le=_MOST_REQUESTS, description="Greatest number of requests.", examples=[1000]
     )
