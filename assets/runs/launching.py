@@ -35,7 +35,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._utils.hosted_user_process import recon_repository_from_origin
 from dagster_shared.error import SerializableErrorInfo
 
-from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG, process_tag
+from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, process_tag
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.assets.steps.failures import CODE, TITLE
 from gateau_dagster.assets.steps.partitions import asset_key, has_many, own_name
@@ -147,14 +147,6 @@ def location_of(asking: DagsterRun | None) -> tuple[ReconstructableRepository, R
     return repository, origin if remote is None else remote.repository_origin
 
 
-# The events that the functions below read.
-TOLD_BY = {
-    DagsterEventType.ASSET_CHECK_EVALUATION,
-    DagsterEventType.STEP_FAILURE,
-    DagsterEventType.RUN_FAILURE,
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
     """The result of a successful run."""
@@ -261,10 +253,9 @@ def run_here(
     configuration: ConfigurationResource,
     asking: DagsterRun | None,
     work: WorkRun,
-    tags: Mapping[str, str],
-    level: str,
+    lock: str,
 ) -> RunOutcome:
-    """Make the run and execute it in this process. `level`: of printed lines; the UI has every line anyway.
+    """Make the run and execute it in this process. `lock`: the id of the store, which the caller holds.
 
     Raises:
         KeyboardInterrupt: it was interrupted from the terminal, or terminated in the UI.
@@ -272,9 +263,7 @@ def run_here(
     """
     run_id = str(uuid.uuid4())
     with configuration.in_environment(), canceled_when_interrupted(instance, run_id):
-        repository, origin = location_of(asking)
-        job = repository.get_reconstructable_job(work.job)
-        run = _made(instance, job, work, tags, run_id=run_id, level=level, origin=origin)
+        job, run = _made(instance, asking, work, run_id, {LOCK_TAG: lock})
         with _ended_on_request(instance, run_id), execute_run(job, run, instance) as result:
             if not result.success and interrupted(result.all_events):
                 record_canceled(instance, result.dagster_run)
@@ -318,19 +307,17 @@ def run_by_daemon(
     instance: DagsterInstance,
     asking: DagsterRun,
     work: WorkRun,
-    tags: Mapping[str, str],
+    lock: str,
     say: Callable[[str], None],
 ) -> RunOutcome:
     """Submit the run to the queue, and return when it has ended. It ends with the run that asks for it.
 
     Raises:
-        GateauError: the run failed, nothing would launch it, or it was terminated, which cancels the asking run, too.
+        GateauError: the run failed, or it was terminated, which cancels the asking run, too.
     """
-    require_queue(instance)
-    (repository, origin), run_id = location_of(asking), str(uuid.uuid4())
+    run_id = str(uuid.uuid4())
     try:
-        job, asked_by = repository.get_reconstructable_job(work.job), {**tags, ASKED_BY_TAG: asking.run_id}
-        run = _made(instance, job, work, asked_by, run_id=run_id, level="INFO", origin=origin)
+        _, run = _made(instance, asking, work, run_id, {LOCK_TAG: lock, ASKED_BY_TAG: asking.run_id})
         _tell(instance, asking, work, f"Launches a run of {work.job}, which computes them.", run_id)
         _tell(instance, run, work, "Launched by a run of refresh, which follows this one.", asking.run_id)
         instance.report_dagster_event(DagsterEvent.job_enqueue(run), run_id=run_id)
@@ -343,20 +330,18 @@ def run_by_daemon(
 
 def require_queue(instance: DagsterInstance) -> None:
     """Raise GateauError if Dagster's settings would make a run that waits for another one wait forever."""
-    coordinator = instance.run_coordinator
+    coordinator, queue = instance.run_coordinator, instance.get_concurrency_config().run_queue_config
     if not isinstance(coordinator, QueuedRunCoordinator):
-        raise GateauError(
-            "dagster.queue",
-            f"dagster.yaml: run_coordinator: {type(coordinator).__name__} keeps no queue from which the daemon "
-            "launches runs. Remove the entry: Dagster's default coordinator keeps one.",
-        )
-    queue = instance.get_concurrency_config().run_queue_config
-    if queue is not None and queue.max_concurrent_runs in {0, 1}:
-        raise GateauError(
-            "dagster.queue",
-            "dagster.yaml: the queue allows one run at a time, but `refresh` waits for the run that it launches. "
-            "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` yourself.",
-        )
+        wrong = f"run_coordinator: {type(coordinator).__name__} keeps no queue from which the daemon launches runs"
+    elif queue is not None and queue.max_concurrent_runs in {0, 1}:
+        wrong = f"max_concurrent_runs: {queue.max_concurrent_runs}: `refresh` waits for the run that it launches"
+    else:
+        return
+    raise GateauError(
+        "dagster.queue",
+        f"dagster.yaml: {wrong}. Keep Dagster's default coordinator with at least 2 concurrent runs, or launch "
+        "`everything` yourself.",
+    )
 
 
 def _tell(instance: DagsterInstance, run: DagsterRun, work: WorkRun, message: str, other: str) -> None:
@@ -367,32 +352,31 @@ def _tell(instance: DagsterInstance, run: DagsterRun, work: WorkRun, message: st
 
 
 def _made(
-    instance: DagsterInstance,
-    job: ReconstructableJob,
-    work: WorkRun,
-    tags: Mapping[str, str],
-    *,
-    run_id: str,
-    level: str,
-    origin: RemoteRepositoryOrigin | None,
-) -> DagsterRun:
-    """Create the run, not started and not queued, with the process that made it. `level`: of printed lines."""
+    instance: DagsterInstance, asking: DagsterRun | None, work: WorkRun, run_id: str, tags: Mapping[str, str]
+) -> tuple[ReconstructableJob, DagsterRun]:
+    """Create the run, not started and not queued, with the process that made it; return it with its job."""
+    repository, origin = location_of(asking)
+    job = repository.get_reconstructable_job(work.job)
+    level = "CRITICAL" if asking is None else "INFO"  # of printed lines: `gateau run` has a progress bar
+    # The asking run receives the failure. Dagster's `run_retries` would start another run that nobody waits for. It may
+    # retry `refresh`, which finds the remaining work.
+    own_tags = {PROCESS_TAG: process_tag(), "dagster/max_retries": "0"}
     run = instance.create_run_for_job(
         job.get_definition(),
         run_id=run_id,
         run_config={"loggers": {"console": {"config": {"log_level": level}}}},
         status=DagsterRunStatus.NOT_STARTED,
-        tags={**work.tags, **tags, PROCESS_TAG: process_tag()},
+        tags={**work.tags, **tags, **own_tags},
         asset_selection=frozenset(work.assets),
         remote_job_origin=None if origin is None else origin.get_job_origin(work.job),
         job_code_origin=job.get_python_origin(),
     )
-    if not work.later_tags:
-        return run
-    instance.add_run_tags(run_id, dict(work.later_tags))
-    tagged = instance.get_run_by_id(run_id)
-    assert tagged is not None
-    return tagged
+    if work.later_tags:
+        instance.add_run_tags(run_id, dict(work.later_tags))
+        tagged = instance.get_run_by_id(run_id)
+        assert tagged is not None
+        return job, tagged
+    return job, run
 
 
 def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]) -> DagsterRun:
@@ -414,8 +398,9 @@ def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> 
     if run.status is DagsterRunStatus.CANCELED:
         instance.report_run_canceling(asking, f"The run {run.run_id}, which did the work, was terminated.")
         raise GateauError("run.terminated", f"The run {run.run_id} was terminated. All its computed results are kept.")
-    entries = instance.all_logs(run.run_id, of_type=TOLD_BY)
-    events = [entry.get_dagster_event() for entry in entries]
+    kinds = DagsterEventType
+    read = {kinds.ASSET_CHECK_EVALUATION, kinds.STEP_FAILURE, kinds.RUN_FAILURE}
+    events = [entry.get_dagster_event() for entry in instance.all_logs(run.run_id, of_type=read)]
     if run.status is not DagsterRunStatus.SUCCESS:
         raise failure_of(events)
     return RunOutcome(run_id=run.run_id, failed_checks=failed_checks_of(events))

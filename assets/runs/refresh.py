@@ -11,8 +11,6 @@ from gateau_dagster.assets.runs.launching import (
     EVERYTHING,
     SYNTHESIS,
     VARIANTS,
-    RunOutcome,
-    WorkRun,
     require_queue,
     run_by_daemon,
     run_here,
@@ -161,7 +159,11 @@ class _Refresh:
                 check_training_memory(state, current)
             check_servers(state, current, planned_judging(state, current))  # before days of training, not after
             check_generator(state, planned_synthesis(state, current))
-            outcome = self._run(work_run(state, current))
+            work = work_run(state, current)
+            if self._asking is not None and self._asking.remote_job_origin is not None:
+                outcome = run_by_daemon(self._instance, self._asking, work, self._lock, self._say)
+            else:
+                outcome = run_here(self._instance, self._configuration, self._asking, work, self._lock)
             run_ids.append(outcome.run_id)
             failed_checks += outcome.failed_checks
         raise GateauError(
@@ -169,15 +171,6 @@ class _Refresh:
             f"After {_MOST_ROUNDS} runs, some assets are still out of date. Something keeps changing the input or the "
             f"models: `{gateau_command('plan')}` shows what.",
         )
-
-    def _run(self, work: WorkRun) -> RunOutcome:
-        # The asking run receives the failure. Dagster's `run_retries` would start another run that nobody waits for. It
-        # may retry `refresh`, which finds the remaining work.
-        tags = {LOCK_TAG: self._lock, "dagster/max_retries": "0"}
-        if self._asking is not None and self._asking.remote_job_origin is not None:
-            return run_by_daemon(self._instance, self._asking, work, tags, self._say)
-        level = "CRITICAL" if self._asking is None else "INFO"  # `gateau run` has a progress bar
-        return run_here(self._instance, self._configuration, self._asking, work, tags, level)
 
     def _after_earlier_runs(self) -> int:
         """End the runs whose process is gone, and return their number.
