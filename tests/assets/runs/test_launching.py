@@ -1,13 +1,17 @@
 """Test the work of a run on a plan, the message at its end, and its termination."""
 
+import logging
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dagster as dg
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, DefaultRunLauncher
+from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
 from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.runs.launching import (
@@ -44,6 +48,43 @@ def test_a_queue_that_would_wait_for_ever_is_said(settings: dict[str, Any], name
     wanted = nullcontext() if names is None else refused("dagster.queue", match=rf"^dagster\.yaml: .*{names}")
     with DagsterInstance.local_temp(str(tmp_path), overrides=settings) as instance, wanted:
         require_queue(instance)
+
+
+class CheckingLauncher(DefaultRunLauncher):
+    """Knows no worker, as launchers on Kubernetes, ECS, Docker or Ray know none of a run that they did not launch."""
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        return True
+
+    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND)
+
+
+def test_dagster_fails_a_run_for_which_its_launcher_has_no_worker(tmp_path: Path) -> None:
+    """Therefore the queue launches the runs of the work, and `refresh` does not execute them in its process."""
+    launcher = {"module": CheckingLauncher.__module__, "class": CheckingLauncher.__name__}
+    with DagsterInstance.local_temp(str(tmp_path), overrides={"run_launcher": launcher}) as instance:
+        run = instance.create_run_for_job(empty_job, status=DagsterRunStatus.STARTED)
+        record = instance.get_run_record_by_id(run.run_id)
+        assert record is not None
+        monitor_started_run(instance, mock.Mock(), record, logging.getLogger())
+        assert [each.status for each in instance.get_runs()] == [DagsterRunStatus.FAILURE]
+
+
+def test_dagster_refuses_a_job_with_two_partition_sets() -> None:
+    """Therefore `refresh` launches up to three jobs in turn, and no schedule or sensor can request all the work."""
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["0", "1"]))
+    def cam() -> None: ...
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["full"]))
+    def variant() -> None: ...
+
+    definitions = dg.Definitions([cam, variant], jobs=[dg.define_asset_job("both")])
+    with pytest.raises(dg.DagsterInvalidDefinitionError) as refusal:
+        definitions.resolve_job_def("both")
+    assert "different partitions definitions" in str(refusal.value.__cause__)
 
 
 def test_the_first_failure_is_the_message() -> None:
