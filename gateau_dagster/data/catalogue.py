@@ -156,10 +156,16 @@ def _without_duplicates(rows: _Rows, files: Sequence[SourceFile]) -> Catalogue:
         frame, files = _with_paths_as_ids(frame, files, clashing)
     same = frame.filter(pl.col("contents") == 1).drop("contents")
     accepted = same.unique(subset="sample_id", keep="first", maintain_order=True)
-    conflicts = _conflicts(frame.filter(pl.col("contents") > 1), files)
+    # An id means one thing: a reject whose id belongs to a usable record is named by its place.
+    taken = pl.col("sample_id").is_in(accepted["sample_id"].implode())
+    reason = pl.format("{} (its id {} is that of a usable record)", "reason", "sample_id")
+    renamed = rejected.with_columns(
+        sample_id=pl.when(taken).then("location").otherwise("sample_id"),
+        reason=pl.when(taken).then(reason).otherwise("reason"),
+    )
     return Catalogue(
         accepted=accepted.drop("row"),
-        rejected=pl.concat([_renamed(rejected, accepted), conflicts]),
+        rejected=pl.concat([renamed, _conflicts(frame.filter(pl.col("contents") > 1), files)]),
         begun=_begun(accepted, rows, files),
         records=len(rows.accepted) + len(rows.rejected),
         duplicates_dropped=len(same) - len(accepted),
@@ -277,16 +283,6 @@ def _conflicts(frame: pl.DataFrame, files: Sequence[SourceFile]) -> pl.DataFrame
         reason = f"duplicate id: different content under one id in {', '.join(found[:_SHOWN])}{more}"
         rejected += [(sample_id, reason, place) for place in found]
     return pl.DataFrame(rejected, schema=REJECTED, orient="row")
-
-
-def _renamed(rejected: pl.DataFrame, accepted: pl.DataFrame) -> pl.DataFrame:
-    """Name a reject by its place if its id belongs to a usable record: an id means one thing."""
-    taken = pl.col("sample_id").is_in(accepted["sample_id"].implode())
-    reason = pl.format("{} (its id {} is that of a usable record)", "reason", "sample_id")
-    return rejected.with_columns(
-        sample_id=pl.when(taken).then("location").otherwise("sample_id"),
-        reason=pl.when(taken).then(reason).otherwise("reason"),
-    )
 
 
 def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Convert) -> Iterator[Identified]:

@@ -99,7 +99,12 @@ def split(documents: Documents, *, share: float | None, least: float) -> pl.Data
     groups = near_duplicates([documents.sketches[digest] for digest in digests], least)
     named = {digest: digests[group] for digest, group in zip(digests, groups, strict=True)}
     names = sorted(set(named.values()))
-    reserved = set() if share is None else _reserved(names, share)
+    reserved = set[str]()
+    if share is not None:
+        if len(names) == 1:
+            raise OneDocumentError
+        below = sum(int(name[:13], 16) < share * 16**13 for name in names)
+        reserved = {*names[: min(max(1, below), len(names) - 1)]}
     rows = [(sample_id, named[digest], named[digest] in reserved) for sample_id, digest in documents.of.items()]
     return pl.DataFrame(rows, schema=tables.schema(tables.DOCUMENT_SPLIT), orient="row").sort("sample_id")
 
@@ -111,11 +116,3 @@ def group_sizes(found: pl.DataFrame) -> pl.Series:
     """
     sizes = found.group_by("document").agg(samples=pl.len().cast(pl.Int64))["samples"]
     return sizes.filter(sizes > 1).sort(descending=True)
-
-
-def _reserved(names: list[str], share: float) -> set[str]:
-    """Return the names of the reserved documents. `names` must be sorted."""
-    if len(names) == 1:
-        raise OneDocumentError
-    below = sum(int(name[:13], 16) < share * 16**13 for name in names)
-    return {*names[: min(max(1, below), len(names) - 1)]}

@@ -64,7 +64,11 @@ def folder_copy(address: str, below: Path) -> Path:
                     "data.changed", f"Cannot copy {address}: its files changed during the copy. Run again."
                 )
         replace_text(_note_file(target), json.dumps({"address": root, "files": tree_digests(part)}))
-        _publish(part, target)
+        try:
+            part.replace(target)
+        except OSError:
+            if not target.is_dir():  # no other process was faster
+                raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return target
@@ -75,7 +79,6 @@ def _listed(fs: Any, root: str) -> _Found:
 
 
 def _version(found: _Found) -> str:
-    """Return a digest of names and contents, as the server reports them."""
     files = (f"{name} {info.get('ETag') or info.get('blob_id')} {info['size']}" for name, info in sorted(found.items()))
     return text_digest(list(files))[:32]
 
@@ -85,7 +88,6 @@ def _note_file(copy: Path) -> Path:
 
 
 def _note(copy: Path) -> Any:
-    """Return the source and the content of the copy; None if they are unknown."""
     try:
         return json.loads(_note_file(copy).read_bytes())
     except (OSError, ValueError, RecursionError):  # the note is missing or is no JSON
@@ -113,12 +115,3 @@ def _clear(below: Path, root: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)  # the next copy tries to remove the rest
             if not folder.exists():
                 _note_file(folder).unlink(missing_ok=True)
-
-
-def _publish(part: Path, target: Path) -> None:
-    """Rename the whole copy to its final name, unless another process was faster."""
-    try:
-        part.replace(target)
-    except OSError:
-        if not target.is_dir():
-            raise

@@ -85,7 +85,9 @@ def to_samples(
     fields = Fields(ignore, "long_sft", parts)
     made: Iterator[Sample | Reject]
     try:
-        record = fields.record(_object(record))
+        if not isinstance(record, Mapping):
+            raise InvalidRecordError(f"wrong type: the record is {kind_of(record)}, not an object")
+        record = fields.record(record)
         sample_id = record_id(record, fields)
         own_id, found = _parts(record, fields, turns)
         first = next(found)
@@ -121,14 +123,8 @@ def _sample(parts: SampleParts, name: str, source: str) -> Sample:
 
 
 def _border(parts: SampleParts) -> Border:
-    """Return the border; none for an empty context, unless it is that of a conversation's first answer."""
+    # A conversation's first answer has an empty context, but a border.
     return parts.border if parts.context.strip() or parts.conversation else "none"
-
-
-def _object(record: Any) -> Mapping[str, Any]:
-    if not isinstance(record, Mapping):
-        raise InvalidRecordError(f"wrong type: the record is {kind_of(record)}, not an object")
-    return record
 
 
 def record_id(record: Mapping[str, Any], fields: Fields | None = None) -> str | None:
@@ -139,21 +135,17 @@ def record_id(record: Mapping[str, Any], fields: Fields | None = None) -> str | 
             continue
         (fields or Fields()).use(key)
         if isinstance(value, float):
-            return _whole(value, key)
+            # pandas makes 1.0 of 1 in a column with missing values.
+            if value.is_integer() and abs(value) < _WHOLE:
+                return str(int(value))
+            kind = "a number with a fraction" if abs(value) < _WHOLE else "a float too large to be an exact integer"
+            raise InvalidRecordError(f"invalid id: {key} is {value}, {kind}, not text or an integer")
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
             raise InvalidRecordError(f"invalid id: {key} is {kind_of(value)}, not text or an integer")
         return checked_text(value, key)
     return None
-
-
-def _whole(value: float, key: str) -> str:
-    """Return a float id as text: pandas makes 1.0 of 1 in a column with missing values."""
-    if value.is_integer() and abs(value) < _WHOLE:
-        return str(int(value))
-    kind = "a number with a fraction" if abs(value) < _WHOLE else "a float too large to be an exact integer"
-    raise InvalidRecordError(f"invalid id: {key} is {value}, {kind}, not text or an integer")
 
 
 def record_source(record: Mapping[str, Any], stem: str) -> str:
@@ -172,32 +164,39 @@ def content_id(parts: Sequence[str]) -> str:
 
 def _parts(record: Mapping[str, Any], fields: Fields, how: Turns) -> tuple[str, Iterator[SampleParts]]:
     """Return an id from the record's content, and the texts of its samples."""
-    turns = None if _is_explicit(record) else turns_of(record, fields)
+    # The form of `response` counts beside turns only if it has a context or an instruction, too.
+    explicit = "response" in record and any(record.get(key) is not None for key in ("context", "instruction"))
+    turns = None if explicit else turns_of(record, fields)
     if turns is not None:
         turns, tools = with_system(turns, system_of(record, fields)), tools_of(record, fields)
         trace = Trace(with_arguments(turns, tools, fields), tools, fields)
         if not trace.is_exchange:
             return trace.content_id, trace.parts(how)
-        parts = _exchange(trace.turns)._replace(beginnings=trace.beginnings)
+        *before, user, assistant = trace.turns
+        if not assistant.trained:
+            raise InvalidRecordError("not to be learned: the only response is flagged as one without loss")
+        context, instruction, border = split_user_turn(user.content)
+        parts = SampleParts(context, instruction, assistant.content, border, beginnings=trace.beginnings)
+        parts = _after_system(before[0].content if before else None, parts)
         return content_id(parts[:3]), iter([parts])
-    explicit = explicit_parts(record, fields)
-    if explicit is None:
-        raise _unknown_form(record)
-    context, instruction, response, whole = explicit
+    named = explicit_parts(record, fields)
+    if named is None:
+        if others := [key for key in (*CONTEXT_KEYS, INPUT, *INSTRUCTION_KEYS) if record.get(key) is not None]:
+            raise InvalidRecordError(f"missing response: the record has {' and '.join(others)} only")
+        keys = _listed(record) or "no keys"
+        raise InvalidRecordError(
+            f"unknown form: messages, conversations, data, or context/instruction/response wanted, but found {keys}"
+        )
+    context, instruction, response, whole = named
     system = system_of(record, fields)
     asked = Turn(role="user", content=_BLANK_LINE.join(text for text in (context, instruction) if text.strip()))
     exchange = with_system([asked, Turn(role="assistant", content=response)], system)
-    border: Border = "given" if context.strip() else "none"
+    border = "given" if context.strip() else "none"
     if whole:
         context, instruction, border = split_user_turn(instruction)
     beginnings = Trace(exchange, (), fields).beginnings
     parts = _after_system(system, SampleParts(context, instruction, response, border, beginnings=beginnings))
     return content_id(parts[:3]), iter([parts])
-
-
-def _is_explicit(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is in the form of `response`; beside turns, only with a context or an instruction."""
-    return "response" in record and any(record.get(key) is not None for key in ("context", "instruction"))
 
 
 def explicit_parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, bool] | None:
@@ -232,8 +231,10 @@ def explicit_parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str,
                 f"two contexts: {context_key} and {INPUT} hold different text; "
                 f"name the one that is not the context in {fields.section}.ignore"
             )
-    if instruction_key is None:
-        _check_no_other_name(fields)
+    if instruction_key is None and (others := fields.unknown_texts()):  # one of them may be the instruction
+        raise InvalidRecordError(
+            f"missing instruction: found {_listed(others)}; call it instruction, or give an empty one if there is none"
+        )
     return context, instruction, response, whole
 
 
@@ -271,23 +272,6 @@ def _one_of(
     return chosen
 
 
-def _unknown_form(record: Mapping[str, Any]) -> InvalidRecordError:
-    if explicit := [key for key in (*CONTEXT_KEYS, INPUT, *INSTRUCTION_KEYS) if record.get(key) is not None]:
-        return InvalidRecordError(f"missing response: the record has {' and '.join(explicit)} only")
-    keys = _listed(record) or "no keys"
-    return InvalidRecordError(
-        f"unknown form: messages, conversations, data, or context/instruction/response wanted, but found {keys}"
-    )
-
-
-def _check_no_other_name(fields: Fields) -> None:
-    """Refuse a record with a response whose instruction may be under another name."""
-    if others := fields.unknown_texts():
-        raise InvalidRecordError(
-            f"missing instruction: found {_listed(others)}; call it instruction, or give an empty one if there is none"
-        )
-
-
 def system_of(record: Mapping[str, Any], fields: Fields) -> str | None:
     """Return the record's own system text, or None; raise InvalidRecordError if several differ."""
     found = {key: checked_text(record[key], key) for key in SYSTEM_KEYS if record.get(key) is not None}
@@ -319,16 +303,6 @@ def _after_system(system: str | None, parts: SampleParts) -> SampleParts:
 
 def _listed(keys: Iterable[str]) -> str:
     return ", ".join(sorted(ascii(key)[1:-1] for key in keys)[:8])[:120]
-
-
-def _exchange(turns: list[Turn]) -> SampleParts:
-    """Return the texts of one exchange: an optional system turn, one user turn, one assistant turn."""
-    *system, user, assistant = turns
-    if not assistant.trained:
-        raise InvalidRecordError("not to be learned: the only response is flagged as one without loss")
-    context, instruction, border = split_user_turn(user.content)
-    parts = SampleParts(context, instruction, assistant.content, border)
-    return _after_system(system[0].content if system else None, parts)
 
 
 def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:

@@ -3,6 +3,19 @@
 An index takes one streaming pass, or none if the files are those of the saved one.
 """
 
+# Why there is an index, what it costs, and when another way is better:
+#
+# - Shards, rejects, repeated ids and documents are questions about the whole input. They must have answers before the
+#   first shard is written, and the input need not fit into memory. So one pass keeps what is small: ids, places,
+#   lengths and digests, some 250 bytes for each sample.
+# - The texts are read again for the shards that are asked for. Compressed lines have no places to seek to, so a file
+#   with wanted records is read up to the last of them, but only wanted lines are parsed. For shards that are all out of
+#   date, that is a second pass.
+# - Writing all texts by shard in the first pass would spare it. But a change of one record, or of the number of shards,
+#   would write everything again, and the input would be on the disk twice before anything is known to be usable.
+# - A saved index counts while address, size and time of the files stay. Where these are not to be trusted, `verify:
+#   content` reads all bytes, which is faster than parsing them, but no longer free.
+
 from __future__ import annotations
 
 import json

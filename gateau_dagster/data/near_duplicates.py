@@ -141,10 +141,8 @@ class _Groups:
 
 @cache
 def _of_nothing() -> MinHash:
-    """Return the cached empty MinHash, since drawing permutations takes longer than hashing a short text.
-
-    Its hash function is the identity: shingles are hashes already.
-    """
+    # Cached, since drawing the permutations takes longer than hashing a short text. The hash function is the identity:
+    # shingles are hashes already.
     from datasketch import MinHash
 
     return MinHash(num_perm=HASHES, hashfunc=int)
@@ -152,7 +150,7 @@ def _of_nothing() -> MinHash:
 
 @cache
 def _bands(least: float) -> tuple[int, int]:
-    """Return the numbers of bands and of hashes per band; two sketches are compared if some band is equal."""
+    # Two sketches are compared if some band is equal: rows per band as many as MISSED allows, so that few are.
     missed = {rows: (1 - least**rows) ** (HASHES // rows) for rows in range(1, HASHES // 2 + 1)}
     rows = max(rows for rows, share in missed.items() if rows == 1 or share <= MISSED)
     return HASHES // rows, rows

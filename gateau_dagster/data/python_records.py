@@ -1,7 +1,7 @@
-"""Turn records of Python programs into those of JSON Lines: values of NumPy, pandas, torch, Arrow and the standard
-library become what a reader of Parquet would make of them.
+"""Turn records of Python programs into those of JSON Lines.
 
-The libraries are recognised by their types' names and methods, so none of them is imported.
+Values of NumPy, pandas, torch, Arrow and the standard library become what a reader of Parquet would make of them. The
+libraries are recognised by their types' names and methods, so none of them is imported.
 """
 
 import math
@@ -113,21 +113,17 @@ def plain_value(value: Any, place: str, depth: int = 0) -> Any:  # noqa: PLR0911
     if isinstance(value, timedelta):
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return _decoded(bytes(value), place)
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError as error:
+            raise GateauError(
+                "api.records", f"{place}: the bytes are no UTF-8 text. Decode them, or leave the field out."
+            ) from error
     if isinstance(value, Mapping):
         return {_key(key, place): plain_value(each, f"{place}.{key}", depth + 1) for key, each in value.items()}
     if isinstance(value, Sequence | Set):
         return [plain_value(each, place, depth + 1) for each in value]
     return _of_library(value, place, depth)
-
-
-def _decoded(value: bytes, place: str) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise GateauError(
-            "api.records", f"{place}: the bytes are no UTF-8 text. Decode them, or leave the field out."
-        ) from error
 
 
 def _of_library(value: Any, place: str, depth: int) -> Any:

@@ -160,7 +160,8 @@ def _decode(text: _Text) -> tuple[Any, str | None, bool]:
         try:
             value, end = decoder.raw_decode(text.buffer, start)
         except json.JSONDecodeError as error:
-            cut = _may_be_cut(error, text.buffer)
+            # More text could fix an error at the buffer's end, or in an unterminated string.
+            cut = error.msg.startswith("Unterminated string") or error.pos >= len(text.buffer) - 16
             if cut and len(text.buffer) - start > LONGEST_RECORD:
                 return _too_long(text)
             if cut and text.fill():
@@ -181,11 +182,6 @@ def _too_long(text: _Text) -> tuple[Any, str, bool]:
     reason = f"{too_long('value')} at line {text.line(text.position)}"
     skipped = text.skip()
     return None, reason if skipped else f"{reason}; nothing after it was read", not skipped
-
-
-def _may_be_cut(error: json.JSONDecodeError, buffer: str) -> bool:
-    """Return whether more text could fix the error: it is at the buffer's end, or in an unterminated string."""
-    return error.msg.startswith("Unterminated string") or error.pos >= len(buffer) - 16
 
 
 _ROWS = 32
@@ -401,7 +397,6 @@ def _peek(pieces: Iterator[bytes], count: int, longest: int) -> tuple[list[bytes
 
 
 def _parsed(line: bytes) -> Any:
-    """Return the value of a line, or None if it is no JSON."""
     try:
         return json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):

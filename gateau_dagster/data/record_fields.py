@@ -270,8 +270,8 @@ class Fields:
         return kept
 
     def _leave_out_named(self, prefix: str, key: str) -> None:
-        """Note a field that the configuration names, and drop its media placeholders from texts that are read later."""
         self._note(f"{prefix}{key}", "ignored")
+        # Texts that are read later hold placeholders of the media that are left out here.
         if key in _MEDIA.split() or prefix == PART:
             self._without_media |= {kind for kind in _PLACEHOLDERS if kind in key.replace("img", "image")}
 
@@ -295,7 +295,6 @@ class Fields:
             self._others.append((name, label, leaves))
 
     def _repeated(self, leaves: Sequence[str]) -> bool:
-        """Return whether all these texts, at least one, are pieces of the sample's text."""
         return bool(leaves) and all(any(leaf in text for text in self._read) for leaf in leaves)
 
     def _note(self, name: str, use: Use, *, instead: bool = False) -> None:
@@ -370,7 +369,6 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def _boolean(value: Any) -> bool | None:
-    """Return a flag (true, false, 0 or 1) as a boolean; None for anything else."""
     return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
 
 
@@ -379,7 +377,6 @@ def _brief(value: Any) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a field's name in a form that can be stored and printed."""
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name[: _LONGEST_NAME + 1])
     return text if len(name) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…"
 

@@ -84,7 +84,7 @@ def rejects_among(rejected: pl.DataFrame, given: int, *, named: bool = False) ->
     Args:
         rejected: `sample_id` and `reason`; with `location`, that is the place of an example.
         given: samples before any was rejected.
-        named: whether the reason's kind precedes its colon, as in the rejects of the input's readers; otherwise reasons
+        named: whether the reason's kind precedes its colon, as in the rejects of the input's readers. Otherwise reasons
             that differ only in numbers or quoted text are of one kind.
     """
     place = "location" if "location" in rejected.columns else "sample_id"

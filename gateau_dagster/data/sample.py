@@ -215,6 +215,6 @@ def shard_keys(shards: int) -> list[str]:
 
 @cache
 def _shard_keys(shards: int) -> tuple[str, ...]:
-    """Return the cached keys, since callers ask once per shard, of which there may be thousands."""
+    # Cached, since callers ask once per shard, of which there may be thousands.
     width = len(str(shards - 1))
     return tuple(f"{shard:0{width}d}" for shard in range(shards))

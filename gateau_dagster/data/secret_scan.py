@@ -1,6 +1,6 @@
 """Find secrets, such as keys, in texts that others are about to read.
 
-Each text is scanned as it is, and as each layer of escapes leaves it: JSON in a tool call's arguments in a conversation
+Each text is scanned as it is, and as each layer of escapes leaves it. JSON in a tool call's arguments in a conversation
 has three. Decoding is lenient, since many texts hold a part of a JSON value. No finding contains the secret.
 """
 
@@ -216,7 +216,6 @@ def secrets_in(text: str, *, package: bool = True) -> dict[str, str]:
 
 @cache
 def _package() -> Scanner:
-    """Return the package's scanner, which asks no server."""
     from kingfisher_sdk import Scanner
 
     return Scanner()
@@ -265,14 +264,12 @@ def _private_keys(text: str) -> Iterator[tuple[str, str]]:
         rest = text[begin.end() : end.start() if end else begin.end() + _LONGEST_KEY]
         before = _BEFORE.match(rest)
         first = _LINE.match(rest, before.end() if before else 0)
-        if first and _is_encoded(first[0]):
+        line = first[0] if first else ""
+        # A short line without all three kinds of characters may be the name of a function.
+        mixed = all(re.search(letters, line) for letters in ("[a-z]", "[A-Z]", "[0-9+/]"))
+        if first and (mixed or len(line) >= 40):
             plain = _PLAIN.match(rest)
-            yield first[0][:_BEGINNING], plain[0] if plain else "\n".join(_LINE.findall(rest, first.start()))
-
-
-def _is_encoded(line: str) -> bool:
-    """Return whether a line is base64, and not the name of a function."""
-    return len(line) >= 40 or all(re.search(letters, line) for letters in ("[a-z]", "[A-Z]", "[0-9+/]"))
+            yield line[:_BEGINNING], plain[0] if plain else "\n".join(_LINE.findall(rest, first.start()))
 
 
 _TOKEN = re.compile(r"(eyJ[\w-]{8,})\.eyJ[\w-]{8,}\.[\w-]{16,}")
@@ -296,7 +293,7 @@ _AWS = tuple(  # by two, since a search for letters is fast
 
 
 def _aws_secrets(text: str) -> Iterator[str]:
-    """Yield AWS secret keys: only the words before one tell it from other texts of 40 letters."""
+    # Only the words before a key tell it from other texts of 40 letters.
     for match in (match for shape in _AWS for match in shape.finditer(text)):
         if all(re.search(letters, match[1]) for letters in ("[a-z]", "[A-Z]", "[0-9]")) and len({*match[1]}) > 15:
             yield match[1]

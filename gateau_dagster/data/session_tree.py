@@ -349,7 +349,6 @@ class _Tree:
                 self._instead[above] = (place, place)
 
     def _last(self, place: int) -> int | None:
-        """Return the line before this one."""
         return next((other for other in range(place - 1, -1, -1) if other not in self.gone), None)
 
     def _compact(self, place: int) -> None:

@@ -88,11 +88,13 @@ class Session:
                 merged[-1][1].append(content)
             elif content:
                 merged.append((message["role"], [content]))
-        messages = [self._as_text({"role": role, "content": _together(contents)}) for role, contents in merged]
+        messages = []
+        for role, contents in merged:
+            content = contents[0] if len(contents) == 1 else [part for each in contents for part in _parts(each)]
+            messages.append(self._as_text({"role": role, "content": content}))
         return {"id": name, "source": self.source, "messages": messages, LEFT_OUT: dict(+self.left_out)}
 
     def _repeats(self, line: Mapping[str, Any], *, turn: bool) -> bool:
-        """Return whether a line without an id repeats the one before it; count it if it is a turn."""
         again, self._previous = line == self._previous, line
         self.left_out[WRITTEN_TWICE] += again and turn
         return again
@@ -418,14 +420,9 @@ def _list(value: Any) -> list[Any]:
 
 
 def _parts(content: Any) -> list[Any]:
-    """Return a message's content as a list of parts."""
     if isinstance(content, list):
         return content
     return [{"type": "text", "text": content}] if content else []
-
-
-def _together(contents: list[Any]) -> Any:
-    return contents[0] if len(contents) == 1 else [part for content in contents for part in _parts(content)]
 
 
 def _has_results(content: Any) -> bool:

@@ -293,7 +293,12 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
             possible_path(pattern)
         except GateauError as error:
             raise error.reworded(f"a path {error}") from error
-        files = sorted(_resolve(pattern, folder, _wanted(plain_texts)), key=lambda file: file.address)
+        if is_remote(pattern):
+            meant = _remote_files(pattern, _wanted(plain_texts))
+        else:
+            with readable_input(pattern):
+                meant = _local_files(pattern, folder, _wanted(plain_texts))
+        files = sorted(meant, key=lambda file: file.address)
         if not files and not pattern.endswith(SYNTHETIC_FILES):  # these may still be to be made
             where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"
             bucket = ", that the bucket exists, and AWS_ENDPOINT_URL" if pattern.startswith(S3) else ""
@@ -408,25 +413,19 @@ def content_signature(files: Sequence[SourceFile], cache: Path, verify: Verify =
     A local file is read again only if its size or modification time changed, or if `verify` requires it; `cache`, a
     JSON file, stores digests. Remote files count by their stamp, which S3 and the hub derive from the content.
     """
-    known = recall_all(cache)
-    fresh = {
-        file.address: [file.size, file.stamp, _content(file, {} if verify == "content" else known)]
-        for file in files
-        if not is_remote(file.address)
-    }
+    known, fresh = recall_all(cache), dict[str, list[Any]]()
+    for file in files:
+        if is_remote(file.address):
+            continue
+        size, stamp, digest = known.get(file.address, [-1, "", ""])
+        if verify == "content" or (size, stamp) != (file.size, file.stamp):
+            with readable_input(file.address), Path(file.address).open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        fresh[file.address] = [file.size, file.stamp, str(digest)]
     if any(known.get(address) != entry for address, entry in fresh.items()):
         remember_all(cache, fresh)
-    parts = [str(fresh[file.address][2]) if file.address in fresh else file.stamp for file in files]
+    parts = [fresh[file.address][2] if file.address in fresh else file.stamp for file in files]
     return text_digest([part for file, content in zip(files, parts, strict=True) for part in (file.name, content)])
-
-
-def _content(file: SourceFile, known: dict[str, Any]) -> str:
-    """Return the digest of a local file's content: the known one if size and stamp are equal."""
-    size, stamp, digest = known.get(file.address, [-1, "", ""])
-    if (size, stamp) == (file.size, file.stamp):
-        return str(digest)
-    with readable_input(file.address), Path(file.address).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _short(address: str, folder: Path) -> str:
@@ -437,15 +436,7 @@ def _short(address: str, folder: Path) -> str:
 
 
 def _wanted(plain_texts: bool) -> Wanted:
-    """Return a predicate for the names of data files in a folder."""
     return lambda name: bool(_DATA_FILE.search(name) or (plain_texts and _TEXT_FILE.search(name)))
-
-
-def _resolve(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
-    if is_remote(pattern):
-        return _remote_files(pattern, wanted)
-    with readable_input(pattern):
-        return _local_files(pattern, folder, wanted)
 
 
 def _local_files(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
@@ -469,7 +460,6 @@ def _local_files(pattern: str, folder: Path, wanted: Wanted) -> list[SourceFile]
 
 
 def _check_file_not_saved(path: Path, pattern: str) -> None:
-    """Raise GateauError for a file that datasets' save_to_disk wrote."""
     if path.suffix.lower() == ".arrow" or path.name in (*_SAVED_BESIDE, _SAVED_ABOVE):
         names = files_below(path.parent, lambda name: is_foreign(name) or name in (*_SAVED_BESIDE, _SAVED_ABOVE))
         _check_not_saved([str(each) for each in names], pattern)

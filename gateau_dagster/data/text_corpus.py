@@ -1,6 +1,7 @@
 """Read plain texts of a pre-training corpus from files of any form."""
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from gateau_dagster.data.readers import read_plain_text, read_records
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import Problem, Record, SourceFile, location
 from gateau_dagster.errors import GateauError
+
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: JSON may encode it, and no table can hold it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,23 +88,22 @@ def read_texts(
         if wanted is not None and number not in wanted:
             continue
         plain = plain_texts and file.format is None
-        records = [_plain(file, on_bytes)] if plain else read_records(file, wanted and wanted[number], on_bytes)
+        own = TextFields() if plain else fields
+        records = (
+            [read_plain_text(file, on_bytes)] if plain else read_records(file, wanted and wanted[number], on_bytes)
+        )
         for item in records:
             if isinstance(item, Problem):
                 yield Reject(sample_id=location(file, item.number), reason=item.reason)
                 continue
-            found = _text(item, number, file, TextFields() if plain else fields)
+            record = replace(item, value={own.text: item.value}) if plain else item
+            found = _text(record, number, file, own)
             if isinstance(found, CorpusText):
                 if found.name in seen:
                     found = Reject(sample_id=location(file, item.number), reason=f"the name {found.name!r} came before")
                 else:
                     seen.add(found.name)
             yield found
-
-
-def _plain(file: SourceFile, on_bytes: Callable[[int], None]) -> Record | Problem:
-    read = read_plain_text(file, on_bytes)
-    return read if isinstance(read, Problem) else replace(read, value={TextFields().text: read.value})
 
 
 def records_of(
@@ -151,7 +153,7 @@ def _text(item: Record, number: int, file: SourceFile, fields: TextFields) -> Co
     whole = "" if fields.whole is None else _field(item.value, fields.whole)
     own = (("name", name, fields.name), ("domain", domain, fields.domain), ("value to join by", whole, fields.whole))
     for what, found, field in own:
-        if not isinstance(found, str | int) or isinstance(found, bool) or not _is_unicode(str(found)):
+        if not isinstance(found, str | int) or isinstance(found, bool) or _HALF.search(str(found)):
             return Reject(sample_id=place, reason=f"no {what}: the field {field!r} holds no text or whole number")
     known = {"name": str(name), "domain": str(domain), "whole": str(whole)}
     return CorpusText(**known, text=text, file=number, record=item.number)
@@ -163,8 +165,3 @@ def _field(value: Any, path: str) -> Any:
             return None
         value = value.get(part)
     return value
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a table can hold the text: JSON may encode half of a surrogate pair."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -83,7 +83,7 @@ def _inside(value: Any) -> Any:
 
 
 def _is_null(value: Any) -> bool:
-    """Return whether a value is null (or NaN, as pandas writes it), or an object with members that are all null."""
+    # pandas writes NaN for null, and an object may hold only the nulls that Arrow added.
     return is_missing(value) or (isinstance(value, Mapping) and bool(value) and all(map(_is_null, value.values())))
 
 
@@ -165,8 +165,8 @@ def with_arguments(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], fi
 
     A null is left out where the tool's definition does not have the argument, or has one that is optional and not
     nullable. Without a definition, it is left out where no call of the tool in the record has a value for it. Arguments
-    that the record has as JSON text are the model's words: a null stays, unless the definition does not have the
-    argument, or without one, only other tools have a value for it.
+    that the record has as JSON text are the model's words. A null stays there, unless the definition does not have the
+    argument. Without a definition it stays unless only other tools have a value for it.
     """
     try:
         filled = _Filled(tools, [call for turn in turns for call in turn.tool_calls], fields)
@@ -211,8 +211,9 @@ class _Filled:
             return [self._without(item, items, (*path, "[]")) for item in value]
         if not isinstance(value, Mapping):
             return value
-        properties = _properties(schema)
-        required = _listed(schema.get("required")) if isinstance(schema, Mapping) else []
+        of_object = schema if isinstance(schema, Mapping) else {}
+        given, required = of_object.get("properties"), _listed(of_object.get("required"))
+        properties = given if isinstance(given, Mapping) else None  # None: the members are unknown
         kept = dict[str, Any]()
         for key, inner in value.items():
             own, at = None if properties is None else properties.get(key), (*path, key)
@@ -237,12 +238,6 @@ def _parameters(tool: Mapping[str, Any]) -> tuple[str, Any]:
     return name, {"properties": schema} if bare and "properties" not in schema else schema
 
 
-def _properties(schema: Any) -> Mapping[str, Any] | None:
-    """Return the schemas of an object's members by name; None if they are unknown."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    return properties if isinstance(properties, Mapping) else None
-
-
 def _paths(value: Any, path: _Path = ()) -> Iterator[_Path]:
     """Yield the path of each member that is not null."""
     if isinstance(value, list):
@@ -256,7 +251,7 @@ def _paths(value: Any, path: _Path = ()) -> Iterator[_Path]:
 
 
 def _may_have_null(arguments: Any) -> bool:
-    """Return whether arguments may hold a null; text is not parsed for that."""
+    # Parsing a text costs more than a search in it.
     return not isinstance(arguments, str) or "null" in arguments or "NaN" in arguments
 
 
@@ -268,15 +263,14 @@ def pairs_as_object(value: Any) -> Any:
     """Return an object that is given as a list of keys and values; anything else unchanged."""
     if not _is_list(value):
         return value
-    pairs = [(item["key"], item["value"]) if _is_entry(item) else item for item in value]
+    pairs: list[Any] = [
+        (item["key"], item["value"]) if isinstance(item, Mapping) and item.keys() == {"key", "value"} else item
+        for item in value
+    ]
     if not all(_is_list(pair) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
         return value
     found = dict(pairs)
     return found if len(found) == len(pairs) else value
-
-
-def _is_entry(item: Any) -> bool:
-    return isinstance(item, Mapping) and item.keys() == {"key", "value"}
 
 
 def _is_list(value: Any) -> bool:

@@ -112,14 +112,18 @@ class Trace:
 
     @cached_property
     def _blocks(self) -> list[str]:
-        """Return each turn in the transcript: its speaker, then what it says."""
         speakers = (_SPEAKERS.get(turn.role) or f"Tool {turn.name}".strip() for turn in self.turns)
         return [f"{speaker}:\n{_said(turn)}" for speaker, turn in zip(speakers, self.turns, strict=True)]
 
     @cached_property
     def _requests(self) -> dict[int, tuple[str, str]]:
-        """Return, by the place of each user turn, the document before its request (if it is long) and the request."""
-        return {place: _request(turn.content) for place, turn in enumerate(self.turns) if turn.role == "user"}
+        # By the place of a user turn, the document before its request and the request. Only a long turn is split: a
+        # short one is a request as a whole.
+        asked = [(place, turn.content) for place, turn in enumerate(self.turns) if turn.role == "user"]
+        return {
+            place: split_user_turn(content)[:2] if len(content) > _LONG_REQUEST else ("", content)
+            for place, content in asked
+        }
 
     def parts(self, turns: Turns) -> Iterator[SampleParts]:
         """Return the texts of the samples that `turns` names; see `long_sft.turns`.
@@ -262,15 +266,7 @@ def _wrong_order(turns: Sequence[Turn]) -> InvalidRecordError:
     )
 
 
-def _request(content: str) -> tuple[str, str]:
-    if len(content) <= _LONG_REQUEST:
-        return "", content
-    context, instruction, _ = split_user_turn(content)
-    return context, instruction
-
-
 def _said(turn: Turn) -> str:
-    """Return a turn's text, and its tool calls as name and arguments, one per line."""
     calls = (f"{call['function']['name']} {call['function']['arguments']}" for call in turn.tool_calls)
     return "\n".join([*([turn.content] if turn.content or not turn.tool_calls else []), *calls])
 

@@ -139,7 +139,6 @@ def _chunks(sample: Sample, _: TrainedTurns | None, spans: Spans) -> Record:
 
 
 def _of_fields(**columns: str) -> Form:
-    """Return the form whose columns are these fields of a sample."""
     return Form(
         of_turns=False,
         columns=dict.fromkeys(columns, _TEXT),

@@ -13,7 +13,7 @@ The rules are in the order in which they are tried. A text is long if it has `_L
 | instruction first | no blank line; the first line is a request before a long text that does not end in one | the lines after it | the first line |
 | none | no other rule applies | empty | the whole turn |
 
-A request is short, and ends in a question mark or begins as a command does ("Summarise …"); at the beginning of a turn
+A request is short, and ends in a question mark or begins as a command does ("Summarise …"). At the beginning of a turn
 it may end in a colon instead. A label overrides a blank line only if that is inside the document, or before it.
 """  # noqa: E501 - a table's rows
 
@@ -119,7 +119,6 @@ def is_request(text: str, *, colon: bool = False) -> bool:
 
 
 def _asks(text: str) -> bool:
-    """Return whether the first or the last line of a paragraph is a request."""
     lines = [line for line in _LINE_ENDS.split(text.strip()) if line.strip()]
     return any(is_request(line[-_SHORT:]) or is_request(line[:_SHORT]) for line in (lines[0], lines[-1]))
 
