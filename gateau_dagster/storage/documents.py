@@ -96,7 +96,8 @@ def beside(files: Files, folder: str, cache: Path | None = None) -> dict[str, st
         times = {path.name: local_version(path.stat()) for path in paths}
         unknown = [path for path in paths if not times[path.name] or known.get(path.name, [""])[0] != times[path.name]]
         with ThreadPoolExecutor(_READERS) as pool:
-            read = dict(zip((path.name for path in unknown), pool.map(_md5, unknown), strict=True))
+            fresh = pool.map(lambda path: content_version(path.read_bytes()), unknown)
+            read = dict(zip((path.name for path in unknown), fresh, strict=True))
     versions = {name: read[name] if name in read else known[name][1] for name in times}
     if cache is not None and any(times[name] for name in read):
         remember(cache, address, {name: [times[name], versions[name]] for name in times if times[name]})
@@ -106,10 +107,6 @@ def beside(files: Files, folder: str, cache: Path | None = None) -> dict[str, st
 def content_version(data: bytes) -> str:
     """Return the version that `beside` gives a local file with this content."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-
-def _md5(path: Path) -> str:
-    return content_version(path.read_bytes())
 
 
 def read_document(store: Store, name: str) -> str:
@@ -132,7 +129,7 @@ def read_document(store: Store, name: str) -> str:
 
 
 def _is_whole(stamp: Stamp, data: bytes) -> bool:
-    """Return whether the content matches the stamp; stamps of early releases contain no digest."""
+    # Stamps of early releases contain no digest.
     return stamp.content in ("", hashlib.sha256(data).hexdigest())
 
 

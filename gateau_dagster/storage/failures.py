@@ -273,24 +273,17 @@ def explained_by_system(error: Exception, action: str) -> Exception:
 
 
 def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -> GateauError | None:
-    """Return the explanation by the first matching cause, or None."""
     found = None if error is None else next((cause for cause in causes if cause.of(error)), None)
-    return (
-        None
-        if found is None
-        else found.kind(found.code, f"Cannot {action}: {found.cure.format(text=said(error), page=_hub_page(action))}")
-    )
+    if found is None:
+        return None
+    # Some cures name the page of the data set in an action such as "read hf://datasets/owner/name/file".
+    page = f"{hub_endpoint()}/{'/'.join(action.partition(HUB)[2].split('@')[0].split('/')[:3])}"
+    return found.kind(found.code, f"Cannot {action}: {found.cure.format(text=said(error), page=page)}")
 
 
 def said(error: BaseException | None) -> str:
     """Return the message of an error on one line, without the page about HTTP statuses that its client adds."""
     return " ".join(_ABOUT_STATUSES.sub("", str(error)).split())
-
-
-def _hub_page(action: str) -> str:
-    """Return the page of the data set that an action names, such as "read hf://datasets/owner/name/file"."""
-    parts = action.partition(HUB)[2].split("@")[0].split("/")[:3]
-    return f"{hub_endpoint()}/{'/'.join(parts)}"
 
 
 def hub_endpoint() -> str:

@@ -17,6 +17,16 @@ The owner's tokens are kept per process; its children inherit them in their envi
 A process without tokens, such as a library user's, writes without proofs.
 """
 
+# What it costs, and when another way is better:
+#
+# - A commit on a disk reads one small file more. A small object on S3 takes four requests instead of one: note, proof,
+#   copy, removal. Tables are few and large, so this is lost in the time of a shard.
+# - A store that refuses old numbers by itself (a fencing token, as Kleppmann calls it) would need no proof. Neither a
+#   disk nor S3 compares numbers, so the take-over removes what the old owner could still commit.
+# - Conditional writes (`If-Match`) would do for one object on S3. A disk has no rename under a condition, and two
+#   protocols would have to be right instead of one.
+# - Without other writers the fence is needless: outside a lease, nothing is proved.
+
 import errno
 import json
 import os

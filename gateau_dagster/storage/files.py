@@ -311,7 +311,9 @@ class Files:
             for file in [*_files_below(Path(address))]:
                 fence.prove()
                 file.unlink(missing_ok=True)
-            _rmdir_below(Path(address))
+            for place, _, _ in os.walk(address, topdown=False):
+                with suppress(OSError):  # a folder with other files stays
+                    Path(place).rmdir()
         elif found := self.filesystem.find(address):
             fence.prove()
             self.filesystem.rm(found)
@@ -342,13 +344,6 @@ def _files_below(path: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(path):
         yield from (Path(place, name) for name in files)
         yield from (Path(place, name) for name in folders if Path(place, name).is_symlink())
-
-
-def _rmdir_below(folder: Path) -> None:
-    """Remove the empty folders of a tree; folders with other files stay."""
-    for place, _, _ in os.walk(folder, topdown=False):
-        with suppress(OSError):
-            Path(place).rmdir()
 
 
 def replace_text(path: Path, text: str) -> None:

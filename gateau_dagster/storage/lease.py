@@ -1,13 +1,25 @@
 """Lease a store to one owner at a time; the lease is in the store itself, for all machines that reach it.
 
 A lease is a file `_lease/<number>.json`. `Files.create` makes it only if it does not exist: on a disk by a hard link,
-on S3 by a conditional write (`If-None-Match: *`: AWS, MinIO, Ceph, R2). Numbers grow. The maker of the next lease has
-seen all earlier ones. It gives the lease back if a higher one has appeared, since its number may then have been
-another's. A thread renews a held lease every few seconds.
+on S3 by a conditional write (`If-None-Match: *`). AWS, MinIO, Ceph and R2 have that. Numbers grow. The maker of the
+next lease has seen all earlier ones. It gives the lease back if a higher one has appeared, since its number may then
+have been another's. A thread renews a held lease every few seconds.
 A lease ends by its release, or when its process is visibly gone. Otherwise it ends when it was not renewed for a while.
 A newcomer then watches it on its own clock first, so that a clock jump or skew cannot expire a live lease.
 A new owner fences the old one before any work, since a stopped process may wake up later; see `fence`.
 """
+
+# Why the lease is a file of the store, what it costs, and when another way is better:
+#
+# - Two machines that share a store may share nothing else: no database, no clock, no list of processes. The store is
+#   the one thing that both must reach to do harm.
+# - On one machine `flock` is better: the kernel releases it with the process. S3 has no locks, and network disks have
+#   them only if they are mounted so. A service for locks (etcd, ZooKeeper) would need to be run and reached.
+# - The price: at the start two listings, a look at each lease and a conditional write, then a small write every
+#   RENEW_SECONDS. After a death that cannot be seen, the next run waits up to EXPIRES_SECONDS and WATCH_SECONDS more.
+# - A shorter expiry would end these waits sooner, and runs on a slow server or a swapping machine, too. That is no
+#   danger to the tables, since commits are fenced, but it wastes work.
+# - A lease alone proves nothing: between a look at it and a write, any time may pass. That is why `fence` exists.
 
 import json
 import os
@@ -87,8 +99,7 @@ class Holder:
             return None
 
     def _is_valid(self) -> bool:
-        """Return whether each field has its type. Raise ValueError if `process` names no process."""
-        ProcessIdentity.from_text(self.process)
+        ProcessIdentity.from_text(self.process)  # raises ValueError if it names no process
         texts = (self.party, self.process, self.configuration, self.lease)
         return (
             all(isinstance(each, str) for each in texts)
@@ -226,9 +237,8 @@ class Lease:
             self._say(f"The lease of {self._files.root} could not be released; it expires by itself: {error}")
 
     def _lose(self, message: str) -> None:
-        """Record the loss for the process's last line; see `fence.loss`."""
         self._lost = message
-        lost(message)
+        lost(message)  # for the process's last line
 
     def _has_ended(self, number: int) -> bool:
         """Return whether a lease no longer counts; a live lease that may share the store returns False.

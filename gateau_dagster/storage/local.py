@@ -144,7 +144,10 @@ def moves_into(folder: Path, parent: Path) -> bool:
     safetensors writes files for its user only, regardless of the umask. In a setgid folder, new files get its group.
     The result is False if a move cannot set the group; a copy inherits it.
     """
-    status, rights = parent.stat(), _rights_of_new_files(folder)
+    # A test file shows the rights: reading the umask would change it for every thread.
+    with _filled(folder / "rights", Path.touch) as new:
+        rights = stat.S_IMODE(new.stat().st_mode)
+    status = parent.stat()
     to_group = bool(status.st_mode & stat.S_ISGID)
     for path in (folder, *(path for path in folder.rglob("*") if not path.is_symlink())):
         if to_group:
@@ -157,12 +160,6 @@ def moves_into(folder: Path, parent: Path) -> bool:
         elif to_group:
             path.chmod(path.stat().st_mode | stat.S_ISGID)
     return True
-
-
-def _rights_of_new_files(folder: Path) -> int:
-    """Return the rights of a new file, from a test file: reading the umask would change it for every thread."""
-    with _filled(folder / "rights", Path.touch) as new:
-        return stat.S_IMODE(new.stat().st_mode)
 
 
 def copy_folder(folder: Path, target: Path) -> None:

@@ -65,7 +65,12 @@ def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence
             told = {"bucket": file.bucket, "key": file.key, "upload": file.mpu["UploadId"]}
             filesystem.pipe_file(note, json.dumps(told).encode())
         with nullcontext() if fence is None else fence.committing():
-            _commit(file, filesystem, address, mark)
+            try:
+                file.commit()
+            except FileNotFoundError:
+                # If the answer was lost, a repeated request finds no upload, but an object with this mark.
+                if not _is_marked(filesystem, address, mark):
+                    raise
     except BaseException:
         with suppress(FileNotFoundError):  # the new owner of the store has discarded it
             file.discard()
@@ -78,8 +83,7 @@ def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence
 
 
 def _forget(filesystem: Any, note: str) -> None:
-    """Remove a temporary object; if the server fails, the next owner of the store removes it."""
-    with suppress(OSError):
+    with suppress(OSError):  # the next owner of the store removes it
         filesystem.rm_file(note)
 
 
@@ -130,15 +134,6 @@ def abort_upload(filesystem: Any, address: str, upload: str) -> None:
         sync(filesystem.loop, filesystem._call_s3, "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload)
 
 
-def _commit(file: Any, filesystem: Any, address: str, mark: str) -> None:
-    """Commit an upload; if the answer was lost, a repeated request finds no upload, but an object with this mark."""
-    try:
-        file.commit()
-    except FileNotFoundError:
-        if not _is_marked(filesystem, address, mark):
-            raise
-
-
 def create_object(filesystem: Any, address: str, data: bytes) -> bool:
     """Create an object with this content unless it exists; return whether this call made it.
 
@@ -151,7 +146,9 @@ def create_object(filesystem: Any, address: str, data: bytes) -> bool:
             filesystem.pipe_file(address, data, mode="create", Metadata={_MARK: mark})
             return True
         except OSError as error:
-            if _status(error) not in _REFUSED or attempt == _TRIES - 1:
+            answer: Any = getattr(error.__cause__, "response", None) or {}
+            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if status not in _REFUSED or attempt == _TRIES - 1:
                 raise
         marked = _is_marked(filesystem, address, mark)
         if marked is not None:
@@ -161,11 +158,10 @@ def create_object(filesystem: Any, address: str, data: bytes) -> bool:
 
 
 def _is_marked(filesystem: Any, address: str, mark: str) -> bool | None:
-    """Return whether the object was written with this mark; None if it does not exist."""
     try:
         return filesystem.metadata(address).get(_MARK) == mark
     except FileNotFoundError:
-        return None
+        return None  # it was removed, or its write failed
 
 
 def object_version(file: Any) -> str:
@@ -180,9 +176,3 @@ def fetch_small(file: Any) -> None:
     """
     if object_version(file) and 0 < file.size <= _SMALL_BYTES:
         file.cache = AllBytes(size=file.size, fetcher=file._fetch_range)
-
-
-def _status(error: OSError) -> int | None:
-    """Return the HTTP status behind an error of s3fs."""
-    response: Any = getattr(error.__cause__, "response", None) or {}
-    return response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -1,5 +1,16 @@
 """Store tables as `<root>/<asset key as path>/<partition>.parquet`, with the stamp in the same atomic file."""
 
+# Why a table is one Parquet file, what it costs, and when another way is better:
+#
+# - A table is replaced whole, by one writer, in one rename or one copy on the server. The stamp is in the footer, so no
+#   kill can leave a table with the stamp of another. A file beside it could be a step behind.
+# - Any reader of Parquet reads the tables, by their glob, without this package and without a service.
+# - The price: a plan reads the end of each table's file. A process keeps what it read by the file's version. On S3 one
+#   listing gives all versions, so that its later plans cost no request per table.
+# - A table format with a log (Delta, Iceberg), or a database, is better for many small updates, several writers or old
+#   versions. Here a row is small work against the pass that made it, and a fingerprint says what is current.
+# - A damaged file is set aside rather than repaired: everything in it can be computed again from what it was made of.
+
 from __future__ import annotations
 
 import errno
@@ -261,7 +272,7 @@ class Store:
             return found | dict(zip(others, chain.from_iterable(read), strict=True))
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
-        """Return the wanted columns; only these are fetched: ids without the texts, from S3 too."""
+        # From S3, too, only these columns are fetched: ids without the texts.
         return self._found(name, partial(read_columns, columns))
 
     def _found(self, name: str, read: Callable[[Any], pa.Table]) -> pl.DataFrame:
@@ -336,11 +347,8 @@ def _reading(files: Files, name: str, read: Callable[[Any], Read]) -> Read:
 
 
 def _opened(files: Files, address: str) -> Any:
-    """Open a file for reading; a local one as Arrow's own.
-
-    Arrow's threads may still hold the file at the end of the process, where releasing a Python object would abort it.
-    `parquet.verified` first copies the wanted parts of a remote file, so nothing is read ahead.
-    """
+    # A local file is Arrow's own. Arrow's threads may still hold it at the end of the process, where releasing a Python
+    # object would abort it. `parquet.verified` first copies the wanted parts of a remote file: nothing is read ahead.
     if files.is_local:
         check_regular(Path(address))  # Arrow's own error has no number
     return pa.OSFile(address) if files.is_local else files.filesystem.open(address, "rb", cache_type="none")
