@@ -256,12 +256,10 @@ def plan_batches(
     rows += [()] * (-len(rows) % per_step)
     shape = {"accumulation": accumulation, "processes": processes, "rows_per_batch": rows_per_batch}
     plan = BatchPlan(rows=tuple(rows), steps=len(rows) // per_step, concatenated=batching == "concatenated", **shape)
-    return _balanced(plan, lengths) if balanced else plan
-
-
-def _balanced(plan: BatchPlan, lengths: Sequence[int]) -> BatchPlan:
-    batches = plan.accumulation * plan.processes
-    order = balanced_order(plan.costs(lengths), rows_per_batch=plan.rows_per_batch, batches_per_step=batches)
+    if not balanced:
+        return plan
+    batches = accumulation * processes
+    order = balanced_order(plan.costs(lengths), rows_per_batch=rows_per_batch, batches_per_step=batches)
     return replace(plan, rows=tuple(plan.rows[index] for index in order))
 
 

@@ -116,7 +116,6 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
 
 
 def _has_key(folder: Path, resume_key: str) -> bool:
-    """Return whether a work folder or a checkpoint belongs to this training run."""
     file = folder / _KEY_FILE
     return file.exists() and file.read_bytes() == resume_key.encode()
 
@@ -168,14 +167,13 @@ def damaged_files(checkpoint: Path) -> list[str]:
 
 
 def _digests(checkpoint: Path) -> dict[str, str]:
-    """Return the digest of each file except the marker."""
     found = tree_digests(checkpoint)
-    found.pop(MARKER, None)
+    found.pop(MARKER, None)  # it holds the digests
     return found
 
 
 def _discard(checkpoint: Path) -> None:
-    """Remove a checkpoint, its marker first, so that a partly removed checkpoint does not look complete."""
+    # The marker first, so that a partly removed checkpoint does not look complete.
     (checkpoint / MARKER).unlink(missing_ok=True)
     shutil.rmtree(checkpoint)
 

@@ -80,7 +80,12 @@ class MixRows(Dataset[list[TrainingDocument]]):
         self._trained: list[int] | None = None  # counted when they are first needed
         self.lengths: list[int] = self._mix["input_ids"].list.len().to_list()
         tokens = [sum(self.lengths[each.row] for each in plan.step_documents(step + 1)) for step in range(plan.steps)]
-        self._by_prefix = None if long_prefix is None else self._weights_by_prefix(long_prefix)
+        self._by_prefix: Tensor | None = None
+        if long_prefix is not None:
+            counts = np.zeros(max(self.lengths))
+            for labels in self._mix["labels"]:
+                counts[1 : len(labels)] += labels.to_numpy()[1:] != IGNORED
+            self._by_prefix = torch.from_numpy(prefix_weights(counts, least=long_prefix))
         self._tokens_until = np.concatenate([[0], np.cumsum(tokens)]).astype(int).tolist()
 
     def __len__(self) -> int:
@@ -139,12 +144,6 @@ class MixRows(Dataset[list[TrainingDocument]]):
             weights = torch.tensor(self._mix["weights"][row].to_numpy())
         positions = self._positions(document)
         return TrainingDocument(row=row, input_ids=input_ids, labels=labels, positions=positions, weights=weights)
-
-    def _weights_by_prefix(self, least: int) -> Tensor:
-        counts = np.zeros(max(self.lengths))
-        for labels in self._mix["labels"]:
-            counts[1 : len(labels)] += labels.to_numpy()[1:] != IGNORED
-        return torch.from_numpy(prefix_weights(counts, least=least))
 
     def _positions(self, document: MixDocument) -> Tensor:
         row = document.row

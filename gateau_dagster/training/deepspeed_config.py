@@ -71,7 +71,12 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
         config: dict[str, Any] = {**_ZERO[setting], **(_OFFLOADED if setting.endswith("_offload") else {})}
     else:
         config = setting if isinstance(setting, dict) else _read(folder / setting, setting)
-        _check_names(config)
+        # DeepSpeed ignores unknown names, so a misspelt setting would have no effect.
+        for name in config:
+            close = [] if name in _READ else get_close_matches(name, _READ, n=1, cutoff=0.9)
+            if close:
+                mistake = f"DeepSpeed has no key {name!r}: did you mean {close[0]!r}?"
+                raise GateauError("training.deepspeed", f"training.deepspeed: {mistake}")
     try:
         copied = json.loads(json.dumps({**_COMMON, **config}, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -79,16 +84,6 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
             "training.deepspeed", f"training.deepspeed: contains a value that JSON does not have ({error}). Correct it."
         ) from error
     return _completed(copied)
-
-
-def _check_names(config: dict[str, Any]) -> None:
-    """Refuse misspelt names, because DeepSpeed ignores unknown names and this module adds the right ones."""
-    for name in config:
-        close = [] if name in _READ else get_close_matches(name, _READ, n=1, cutoff=0.9)
-        if close:
-            raise GateauError(
-                "training.deepspeed", f"training.deepspeed: DeepSpeed has no key {name!r}: did you mean {close[0]!r}?"
-            )
 
 
 def _read(path: Path, setting: str) -> dict[str, Any]:
@@ -155,7 +150,7 @@ _SCHEDULERS = {"constant": "WarmupLR", "linear": "WarmupDecayLR", "cosine": "War
 _ADAMW = {"adam", "adamw"}  # DeepSpeed's Adam decays weights like AdamW, unless adam_w_mode is false
 
 # The required value of a key, and the setting that determines it. Without a value, the mix determines the number, so no
-# number in a file can be right.
+# number in a file can be right, and the text is the whole reason.
 Decided = dict[str, tuple[Any, str]]
 
 
@@ -175,12 +170,15 @@ def agreed_deepspeed_config(
     config = deepspeed_config(training.deepspeed, folder=folder)
     if config is None:
         return None
-    decided = _decided(training, place)
-    mistakes = [
-        f"{key} is {json.dumps(said)}, but {_reason(key, decided)}"
-        for key, said in _said(config)
-        if said not in (None, "auto") and (key not in decided or said != decided[key][0])
-    ]
+    written = [(name, config[name]) for name in _PLAIN]
+    written += [(f"{name}.enabled", config[name]["enabled"]) for name in _TYPES]
+    written += [setting for name in _TAKEN_OUT for setting in _flat(name, config.get(name))]
+    decided, mistakes = _decided(training, place), []
+    for key, value in written:
+        required, reason = decided.get(key, (None, "the trainer's AdamW and schedules have no such setting"))
+        if value not in (None, "auto", required):
+            because = reason if required is None else f"{reason} gives {json.dumps(required)}"
+            mistakes.append(f"{key} is {json.dumps(value)}, but {because}")
     if mistakes:
         raise GateauError(
             "training.deepspeed",
@@ -191,21 +189,6 @@ def agreed_deepspeed_config(
     for name in _TYPES:
         config[name]["enabled"] = "auto"
     return {name: value for name, value in config.items() if name not in _TAKEN_OUT}
-
-
-def _reason(key: str, decided: Decided) -> str:
-    if key not in decided:
-        return "the trainer's AdamW and schedules have no such setting"
-    value, who = decided[key]
-    return f"{who} decide that" if value is None else f"{who} gives {json.dumps(value)}"
-
-
-def _said(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the file's training settings: dotted keys and their values."""
-    yield from ((name, config[name]) for name in _PLAIN)
-    yield from ((f"{name}.enabled", config[name]["enabled"]) for name in _TYPES)
-    for name in _TAKEN_OUT:
-        yield from _flat(name, config.get(name))
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -244,6 +227,6 @@ def _decided(training: TrainingConfig, place: Callable[[str], str]) -> Decided:
         "scheduler.params.warmup_type": ("linear", schedule),
         "scheduler.params.cos_min_ratio": (training.min_learning_rate_ratio, place("min_learning_rate_ratio")),
         "scheduler.params.last_batch_iteration": (-1, schedule),
-        "scheduler.params.warmup_num_steps": (None, f"{place('warmup_ratio')} and the mix"),
-        "scheduler.params.total_num_steps": (None, f"{place('epochs')} and the mix"),
+        "scheduler.params.warmup_num_steps": (None, f"{place('warmup_ratio')} and the mix decide that"),
+        "scheduler.params.total_num_steps": (None, f"{place('epochs')} and the mix decide that"),
     }

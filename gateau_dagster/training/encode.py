@@ -153,7 +153,6 @@ def _is_learned(message: Message) -> bool:
 
 
 def _counted(encoded: Encoded, wanted: int, rewritten: int) -> Encoded:
-    """Return a sequence with the number of `wanted` answers that have no loss, by reason."""
     dropped = wanted - rewritten - len(encoded.block_tokens) // 2
     return replace(encoded, unlearned={why: n for why, n in ((REWRITTEN, rewritten), (DROPPED, dropped)) if n > 0})
 
@@ -184,24 +183,16 @@ def encode_conversation(
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
     _check_answers(messages)
+    flags = trained or [True] * len(messages)
+    answers = [flag for message, flag in zip(messages, flags, strict=True) if message["role"] == "assistant"]
     rewritten = 0
     if template == "chat":
         pieces, rewritten = chat_pieces(tokenizer, messages, trained)
     else:
-        pieces = conversation_pieces(tokenizer, messages)
-        if trained is not None:
-            pieces = _without_flagged(pieces, messages, trained)
+        pieces, learned = conversation_pieces(tokenizer, messages), iter(answers)  # one piece with loss per answer
+        pieces = [replace(piece, trained=next(learned)) if piece.trained else piece for piece in pieces]
     encoded = _cut(pieces, max_length=max_length, cure="Raise it")
-    flags = trained or [True] * len(messages)
-    wanted = sum(flag and message["role"] == "assistant" for message, flag in zip(messages, flags, strict=True))
-    return _counted(encoded, wanted, rewritten)
-
-
-def _without_flagged(pieces: list[TokenRun], messages: Sequence[Message], trained: Sequence[bool]) -> list[TokenRun]:
-    """Return the pieces without loss on answers that are not `trained`; there is one piece with loss per answer."""
-    answers = [flag for message, flag in zip(messages, trained, strict=True) if message["role"] == "assistant"]
-    flags = dict(zip((place for place, piece in enumerate(pieces) if piece.trained), answers, strict=True))
-    return [replace(piece, trained=flags.get(place, False)) for place, piece in enumerate(pieces)]
+    return _counted(encoded, sum(answers), rewritten)
 
 
 def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[TokenRun]:

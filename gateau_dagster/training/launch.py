@@ -180,7 +180,10 @@ def _deepspeed_runner(hostfile: Path, spec_path: Path, *, processes: int, python
     command = [python, "-m", "deepspeed.launcher.runner", "--hostfile", str(hostfile), "--no_local_rank"]
     if set(slots) <= {"localhost", "127.0.0.1", socket.gethostname()}:
         # The runner would ask ssh for this machine's address, and use a port that another training run may use.
-        command += ["--no_ssh_check", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command += ["--no_ssh_check", "--master_addr=127.0.0.1", f"--master_port={port}"]
     return [*command, "--module", MODULE, str(spec_path)]
 
 
@@ -219,12 +222,6 @@ def read_hostfile(path: Path) -> dict[str, int]:
             f"training.hostfile: {path} names no machine. Write one line per machine: worker-1 slots=8",
         )
     return slots
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -280,23 +277,16 @@ def recorded_failure(spec: TrainingSpec) -> str:
     return spec.failure.read_text(encoding="utf-8").strip() if spec.failure.exists() else ""
 
 
-def _hindrance(spec: TrainingSpec) -> str:
-    """Return the error that prevents a rank from recording its reason, found by writing a file; empty without one."""
-    try:
-        replace_text(spec.failure, " " * _BLOCK_BYTES)
-    except (GateauError, OSError) as error:
-        return str(error)
-    spec.failure.unlink()
-    return ""
-
-
 def failure_message(spec: TrainingSpec, returncode: int) -> str:
     """Return in one line why training ended with `returncode` (negative for a signal) and without a result."""
     reason = recorded_failure(spec)
     if reason:
         return reason
-    if hindrance := _hindrance(spec):
-        return f"the training could not say why it ended: {hindrance}"
+    try:  # what prevented a rank from recording its reason prevents this process, too
+        replace_text(spec.failure, " " * _BLOCK_BYTES)
+    except (GateauError, OSError) as error:
+        return f"the training could not say why it ended: {error}"
+    spec.failure.unlink()
     cause = f"ended with status {returncode}"
     if returncode == 1:  # torchrun's own, which ends the other ranks before they can report that one hung up
         cause += " and no rank said why: it could not start, or was killed, often by the system for lack of memory"

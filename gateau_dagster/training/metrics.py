@@ -60,7 +60,6 @@ def _read(path: Path) -> tuple[list[Metrics], int]:
 
 
 def _step(line: bytes) -> Metrics | None:
-    """Return the step of a line; None for an incomplete line."""
     try:
         metrics = unsealed(line)
     except ValueError:

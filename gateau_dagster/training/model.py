@@ -65,20 +65,25 @@ def model_card(
         "pipeline_tag": "text-generation",
         "tags": ["gateau-dagster", "long-context"],
     }
+    base = Path(spec.base_model).name
+    origin = base if Path(spec.base_model).is_absolute() else spec.base_model
+    if spec.revision is not None:
+        origin += f", revision {spec.revision}"
+    levers = {"offload_activations": "on"} if used and used.get("offloaded_activations") else {}
+    if used and used.get("mlp_tile_tokens") is not None:
+        levers["tiled_mlp"] = str(used["mlp_tile_tokens"])
     matter = yaml.safe_dump({key: value for key, value in front.items() if value is not None}, sort_keys=False)
     sections = [
-        f"---\n{matter}---\n\n# {_plain(Path(spec.base_model).name)}, trained for long contexts",
-        _section("Data", {"Base model": _base(spec), **spec.provenance}),
+        f"---\n{matter}---\n\n# {_plain(base)}, trained for long contexts",
+        _section(
+            "Data",
+            {"Base model": origin, **spec.provenance},
+        ),
         _section("Outcome", _outcome(plan, steps)),
-        _section("Recipe", _recipe(spec) | _levers(used or {})),
+        _section("Recipe", _recipe(spec) | levers),
         _section("Versions", _versions()),
     ]
     return "\n\n".join(sections) + "\n"
-
-
-def _base(spec: TrainingSpec) -> str:
-    name = Path(spec.base_model).name if Path(spec.base_model).is_absolute() else spec.base_model
-    return name if spec.revision is None else f"{name}, revision {spec.revision}"
 
 
 def _outcome(plan: BatchPlan, steps: Sequence[Metrics]) -> dict[str, str]:
@@ -99,22 +104,12 @@ def _recipe(spec: TrainingSpec) -> dict[str, str]:
     found = {"Template": spec.template, "Passes per step": str(training.passes_per_step)}
     if spec.rope_theta is not None:
         found["rope_theta"] = f"{spec.rope_theta:g}"
-    found |= {name: _shown(value) for name, value in settings.items() if not _is_off(value)}
+    for name, value in settings.items():
+        if value is not None and value is not False and value not in ([], {}):  # a rate or a seed of 0 is a setting
+            found[name] = _shown(value)
     if spec.deepspeed is not None:
         found["deepspeed, zero_optimization"] = _shown(spec.deepspeed["zero_optimization"])
     return found
-
-
-def _levers(used: Mapping[str, Any]) -> dict[str, str]:
-    """Return the memory levers that the run used."""
-    shown = {"offload_activations": "on"} if used.get("offloaded_activations") else {}
-    tokens = used.get("mlp_tile_tokens")
-    return shown if tokens is None else shown | {"tiled_mlp": str(tokens)}
-
-
-def _is_off(value: Any) -> bool:
-    """Return whether a setting is off; a rate or a seed of 0 is a setting."""
-    return value is None or value is False or value in ([], {})
 
 
 def _shown(value: Any) -> str:
@@ -425,25 +420,20 @@ def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> 
         state: the whole state of the model, if the model holds only a part (ZeRO-3); default: `model.state_dict()`.
     """
     whole = model.state_dict() if state is None else state
-    modules = dict(model.named_modules())
+    modules: dict[str, Any] = dict(model.named_modules())
     merged: dict[str, Tensor] = {}
     for name, value in whole.items():
         if ".lora_" in name:
             continue
         layer, adapted, kind = name.partition(_ADAPTED)
-        own = f"{layer}.{kind}" if adapted else name
-        trained = adapted and kind == "weight"
-        merged[own.removeprefix(_PREFIX)] = (
-            value + _update(whole, layer, modules[layer]).to(value) if trained else value
-        )
+        own = (f"{layer}.{kind}" if adapted else name).removeprefix(_PREFIX)
+        merged[own] = value
+        if adapted and kind == "weight":
+            down, up = (whole[f"{layer}.lora_{side}.{_NAME}.weight"].float() for side in "AB")
+            product = modules[layer].scaling[_NAME] * (up @ down)
+            turned = getattr(modules[layer], "fan_in_fan_out", False)  # transformers' Conv1D
+            merged[own] = value + (product.T if turned else product).to(value)
     return merged
-
-
-def _update(state: dict[str, Tensor], layer: str, module: Any) -> Tensor:
-    """Return the adapter's product, float32, in the shape of the weight."""
-    down, up = (state[f"{layer}.lora_{side}.{_NAME}.weight"].float() for side in "AB")
-    product = module.scaling[_NAME] * (up @ down)
-    return product.T if getattr(module, "fan_in_fan_out", False) else product
 
 
 def adapted_base(model: "PeftModel") -> PreTrainedModel:

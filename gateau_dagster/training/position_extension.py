@@ -112,7 +112,6 @@ def _check_combination(kind: str, section: PositionExtension, *, name: str) -> N
 
 
 def _window(rope: Rope, text_config: Any, *, name: str) -> int:
-    """Return the number of positions that the unchanged model reads: as declared, or as its YaRN scaling reaches."""
     declared = getattr(text_config, "max_position_embeddings", None)
     if not declared:
         raise GateauError(

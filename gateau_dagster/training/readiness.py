@@ -76,7 +76,7 @@ def _ropes_by_length(config: Any) -> list[Rope]:
 
 
 def _counts_places(config: Any) -> bool:
-    """Return whether the attention scales queries by their places in its input, not by their positions (Llama 4)."""
+    # Llama 4 scales queries by their places in the attention's input, not by their positions.
     return bool(getattr(config, "attn_temperature_tuning", False))
 
 
@@ -108,7 +108,6 @@ def check_documents(model_config: PreTrainedConfig, training: TrainingConfig, *,
 
 
 def _unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> GateauError:
-    """Return the error for a model, named `name`, that cannot be trained this way."""
     return GateauError(
         "training.sequence_parallel",
         f"training.sequence_parallel: {name} (model type {model_config.model_type}) cannot be trained by "

@@ -117,7 +117,8 @@ class _SummedNll(torch.autograd.Function):
                 x = states[some].to(dtype)
                 logits = change(torch.nn.functional.linear(x, matrix, offset).to(exact))
                 scale = None if weights is None else weights[some].to(exact)
-                nll, norm = _nll(logits, targets[some])
+                norm = logits.logsumexp(dim=-1)
+                nll = norm - logits.gather(1, targets[some, None])[:, 0]
                 total += nll.sum() if scale is None else (nll * scale).sum()
                 if any(gradient is not None for gradient in by):
                     inner = _by_logits(logits, norm, targets[some], scale, change).to(dtype)
@@ -134,12 +135,6 @@ class _SummedNll(torch.autograd.Function):
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         )
         return *by, None, None, None, None, None, None
-
-
-def _nll(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return -log softmax(logits)[target] [n], and the log of the sum of exponentials [n]."""
-    norm = logits.logsumexp(dim=-1)
-    return norm - logits.gather(1, targets[:, None])[:, 0], norm
 
 
 def _by_logits(changed: Tensor, norm: Tensor, targets: Tensor, scale: Tensor | None, change: LogitChange) -> Tensor:
@@ -259,7 +254,7 @@ def _head_forward(
     change: LogitChange,
     chunk: int | None,
 ) -> Tensor:
-    """Replace the forward method of the output layer: with targets, return the summed loss instead of logits."""
+    # Loss and logits are one call of the layer, so that ZeRO-3 gathers its weight once.
     if targets is None:
         return type(self).forward(self, states)
     return summed_nll(states, self.weight, self.bias, targets, weights, change=change, chunk=chunk)
@@ -297,8 +292,6 @@ def _why_not(model: PreTrainedModel) -> str | None:
 
 @contextmanager
 def _scaled_states(model: PreTrainedModel, scale: float) -> Iterator[None]:
-    """Multiply the hidden states of the model's body by `scale` within the block."""
-
     def enlarge(_: torch.nn.Module, __: Any, output: Any) -> Any:
         output["last_hidden_state"] = output["last_hidden_state"] * scale
         return output

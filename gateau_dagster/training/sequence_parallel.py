@@ -254,7 +254,12 @@ def _attend(
         raise _UnequalPartsError("it does not tell its attention what its forward is told")
     part, layer = gateau_layers.part, gateau_layers.layer
     if part is None:
-        _check_heads(module, query, key, value)
+        # DeepSpeed distributes the heads by the numbers of the configuration.
+        config: Any = module.config
+        text, size = config.get_text_config(decoder=True), query.shape[-1]
+        named = text.num_attention_heads, text.num_key_value_heads, getattr(text, "head_dim", None) or size
+        if not named == (query.shape[1], key.shape[1], size) or {key.shape[-1], value.shape[-1]} != {size}:
+            raise _UnequalPartsError("its attention heads are not those that its configuration names")
         output, _ = attend_row(module, query, key, value, attention_mask, **kwargs)  # pyright: ignore[reportCallIssue]
         gateau_layers.inputs.append((query, key, value))
         gateau_layers.outputs.append(output)
@@ -265,17 +270,8 @@ def _attend(
     return gateau_layers.outputs[layer][:, part], None
 
 
-def _check_heads(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Check that the heads match the configuration, because DeepSpeed distributes them by its numbers."""
-    config: Any = module.config
-    text, size = config.get_text_config(decoder=True), query.shape[-1]
-    named = text.num_attention_heads, text.num_key_value_heads, getattr(text, "head_dim", None) or size
-    if not named == (query.shape[1], key.shape[1], size) or {key.shape[-1], value.shape[-1]} != {size}:
-        raise _UnequalPartsError("its attention heads are not those that its configuration names")
-
-
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """Return the norm of the difference of two tensors of one shape, relative to the norm of the expected one."""
+    # Relative, because the size of states differs between models and layers.
     if found.shape != expected.shape:
         return float("inf")
     return float((found - expected).norm() / expected.norm())

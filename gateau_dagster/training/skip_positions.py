@@ -71,18 +71,15 @@ def skip_positions(
     room = length - total  # L - |m| - u: the room of Eq. 3 for more skips
     skips = np.zeros(sizes.size, dtype=np.int64)
     for block in range(1, sizes.size):
-        if sizes[block] == 0 or room < 1 or not _may_skip(block, strategy):
+        # DO_SKIP of Eq. 4. Blocks count from 0, so responses have odd numbers.
+        may_skip = strategy == "all" or (block % 2 == 1) == (strategy == "inner")
+        if sizes[block] == 0 or room < 1 or not may_skip:
             continue
         # ε in (0, 1]: with numpy's [0, 1) a p of 0 would occasionally skip.
         if 1.0 - rng.random() <= probability:
             skips[block] = rng.integers(1, room, endpoint=True)
             room -= int(skips[block])
     return np.arange(total, dtype=np.int64) + np.repeat(np.cumsum(skips), sizes)
-
-
-def _may_skip(block: int, strategy: Strategy) -> bool:
-    """Return DO_SKIP of Eq. 4 for a block after the first. Blocks count from 0, so responses have odd numbers."""
-    return strategy == "all" or (block % 2 == 1) == (strategy == "inner")
 
 
 def position_rng(seed: int, epoch: int, sample_id: str, copy: int = 0) -> np.random.Generator:
@@ -164,13 +161,12 @@ def distance_intervals(blocks: Sequence[int], positions: np.ndarray) -> list[tup
         # distance 0 from itself.
         nearest = np.append(starts[place] - lasts[:place], 0)
         pairs.append(np.stack([nearest, lasts[place] - starts[: place + 1]], axis=1))
-    return _merged(np.concatenate(pairs)) if pairs else []
-
-
-def _merged(intervals: np.ndarray) -> list[tuple[int, int]]:
-    """Return the union of intervals, int64 [n, 2], as disjoint ones; neighbours without a gap become one."""
+    if not pairs:
+        return []
+    intervals = np.concatenate(pairs)
     intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]
     reach = np.maximum.accumulate(intervals[:, 1])
+    # Neighbours without a gap become one.
     begins = np.flatnonzero(np.append(True, intervals[1:, 0] > reach[:-1] + 1))
     lasts = reach[np.append(begins[1:], len(intervals)) - 1]
     return list(zip(intervals[begins, 0].tolist(), lasts.tolist(), strict=True))
@@ -210,9 +206,13 @@ def relative_distances(
         after.add(blocks, skipped)
     plain, spread = before.counts(), after.counts()
     edges = distance_edges(max(length, plain.size, spread.size))
-    shares = {"before": plain, "after": spread}
-    columns = {name: _means(counts, edges) / max(1, before.samples) for name, counts in shares.items()}
-    return pl.DataFrame({"first": edges[:-1], "end": edges[1:], **columns})
+    columns = {"first": edges[:-1], "end": edges[1:]}
+    for name, counts in (("before", plain), ("after", spread)):
+        running = np.concatenate([[0], np.cumsum(counts)])
+        # Distances beyond the end of `counts` count 0.
+        means = np.diff(running[np.minimum(edges, counts.size)]) / np.diff(edges)
+        columns[name] = means / max(1, before.samples)
+    return pl.DataFrame(columns)
 
 
 def distance_edges(end: int) -> np.ndarray:
@@ -227,9 +227,3 @@ def distance_edges(end: int) -> np.ndarray:
         width = min(max(1, int(edges[-1] * _GROWTH)), widest)
         edges.append(min(end, edges[-1] + width))
     return np.asarray(edges, dtype=np.int64)
-
-
-def _means(counts: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the mean of `counts` in each bin, float64; distances beyond the end of `counts` count 0."""
-    running = np.concatenate([[0], np.cumsum(counts)])
-    return np.diff(running[np.minimum(edges, counts.size)]) / np.diff(edges)

@@ -118,9 +118,12 @@ class TextSource:
         found: list[TextPiece] = []
         drawn = characters = 0
         while waiting and (tokens is None or drawn < tokens):
-            rate = characters / drawn if drawn else _CHARACTERS_A_TOKEN
-            part = _first_of(waiting, None if tokens is None else rate * (tokens - drawn))
-            waiting = waiting[len(part) :]
+            taken = len(waiting)
+            if tokens is not None:
+                missing = (characters / drawn if drawn else _CHARACTERS_A_TOKEN) * (tokens - drawn)
+                sums = accumulate(each.characters for each in waiting)
+                taken = next((number for number, total in enumerate(sums, start=1) if total >= missing), taken)
+            part, waiting = waiting[:taken], waiting[taken:]
             tokenised = self._tokenised(part, tokenizer, length)
             found += [piece for each in part for piece in tokenised.get(each.name, [])]
             drawn = sum(len(piece.input_ids) for piece in found)
@@ -205,17 +208,7 @@ class _Known:
 
 
 def _whole(text: CorpusText) -> str:
-    """Return the parent text's name, or the text's name if it has no parent."""
     return text.whole or text.name
-
-
-def _first_of(waiting: Sequence[_Known], characters: float | None) -> list[_Known]:
-    """Return the first texts that have this many characters in all, at least one text; None: all texts."""
-    if characters is None:
-        return list(waiting)
-    sums = accumulate(each.characters for each in waiting)
-    taken = next((number for number, total in enumerate(sums, start=1) if total >= characters), len(waiting))
-    return list(waiting[:taken])
 
 
 # Raise it when the same texts give another mix.

@@ -95,7 +95,8 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     model, tokenizer = load_base(spec, longest=rows.farthest)
     trainer = make_trainer(spec, model, tokenizer, arguments, rows)
     first_step = 0 if resumed is None else checkpoints.step_of(resumed)
-    lora = spec.training.lora
+    lora, device = spec.training.lora, arguments.device
+    speed = matrix_product_speed(str(device), spec.training.dtype) if device.type == "cuda" else None
     log = StepLog(
         spec.log,
         rows=rows,
@@ -103,21 +104,13 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
         total=plan.steps,
         report=report,
         work=StepWork(trainer.model, rows, rank=None if lora is None else lora.rank),  # pyright: ignore[reportArgumentType]
-        peak=_peak(arguments, spec.training.dtype),
+        peak=None if speed is None else speed * arguments.world_size,  # of all ranks together
     )
     trainer.add_callback(TrainingCallback(spec, trainer, plan, rows, log))
     trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed))
     write_output(trainer, tokenizer, spec, plan)
     if arguments.process_index == 0:
         checkpoints.discard_all(spec.work)
-
-
-def _peak(arguments: TrainingArguments, dtype: str) -> float | None:
-    """Return the FLOP/s of the GPUs of all ranks together in a matrix product; None on a CPU."""
-    if arguments.device.type != "cuda":
-        return None
-    speed = matrix_product_speed(str(arguments.device), dtype)
-    return None if speed is None else speed * arguments.world_size
 
 
 def plan_of(spec: TrainingSpec, mix: pl.DataFrame) -> BatchPlan:
@@ -160,10 +153,12 @@ def make_trainer(
         if training.side_by_side
         else PadRight(pad_token_id=pad, weighted=weighted)
     )
-    sizes = replace(ModelSizes.of(model), tileable=tileable(model, training, cuda=arguments.device.type == "cuda"))
+    device, cuda = arguments.device, arguments.device.type == "cuda"
+    sizes = replace(ModelSizes.of(model), tileable=tileable(model, training, cuda=cuda))
     if (size := training.sequence_parallel) > 1:
         collator = PartOfRow(whole=collator, part=arguments.process_index % size, size=size)
-    levers = _levers(spec, sizes, arguments.device, tokens=rows.longest_pass)
+    total = torch.cuda.get_device_properties(device).total_memory if cuda else None
+    levers = choose_levers(training, sizes, tokens=rows.longest_pass, deepspeed=spec.deepspeed, device_bytes=total)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
     trainer.by_weight = training.divides_by_weights
@@ -180,14 +175,7 @@ def make_trainer(
     return trainer
 
 
-def _levers(spec: TrainingSpec, sizes: ModelSizes, device: torch.device, *, tokens: int) -> Levers:
-    """Return the memory levers on this rank's device for passes of `tokens` tokens, which ranks may share."""
-    total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
-    return choose_levers(spec.training, sizes, tokens=tokens, deepspeed=spec.deepspeed, device_bytes=total)
-
-
 def _apply(spec: TrainingSpec, model: PreTrainedModel, levers: Levers, *, longest: int) -> None:
-    """Apply the levers to a model whose longest pass has `longest` tokens on a rank."""
     if levers.offload:
         offload_checkpoints(model)
     if levers.tile_tokens is not None:
@@ -215,10 +203,7 @@ def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
 
 
 def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int, say: Callable[[str], None]) -> Path | None:
-    """Return the checkpoint to resume from, the same on all ranks.
-
-    Rank 0 cleans up and stores the plan before any rank looks for the checkpoint.
-    """
+    # Rank 0 cleans up before any rank looks for the checkpoint, so that all ranks find the same.
     if rank == 0:
         resumed = checkpoints.prepare_work(spec.work, spec.resume_key, say)
         write_plan(plan, spec.work / PLAN_NAME)

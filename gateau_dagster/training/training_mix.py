@@ -95,7 +95,8 @@ def build_training_mix(
                 "truncated_tokens": encoded.truncated_tokens,
             }
             if weights is not None:
-                row["weights"] = _weights(origin, sample, encoded, weights)
+                plain = np.ones(len(encoded.input_ids), dtype=np.float32)
+                row["weights"] = plain if origin == "short" else weights.of(Sample.of_row(sample), encoded)
             if kept_context is not None:
                 row["trimmed_tokens"] = encoded.trimmed_tokens
         except UnscorableSampleError as error:
@@ -157,12 +158,6 @@ def _encoded(
     )
 
 
-def _weights(origin: Origin, sample: Mapping[str, Any], encoded: Encoded, weights: TokenWeights) -> np.ndarray:
-    if origin == "short":
-        return np.ones(len(encoded.input_ids), dtype=np.float32)
-    return weights.of(Sample.of_row(sample), encoded)
-
-
 def wanted_samples(
     selected: pl.DataFrame, short: pl.DataFrame | None, *, mix: MixConfig, seed: int
 ) -> dict[Origin, pl.DataFrame]:
@@ -191,12 +186,10 @@ def wanted_samples(
     tables: dict[Origin, pl.DataFrame] = {"long": selected}
     if short is not None:
         tables["short"] = short
-    return {origin: _with_copies(table, origin, mix.weights, seed) for origin, table in tables.items()}
-
-
-def _with_copies(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float], seed: int) -> pl.DataFrame:
-    copies = pl.Series("copies", copies_of(table, origin, weights, seed), dtype=pl.Int64)
-    return table.with_columns(copies).filter(pl.col("copies") > 0)
+    for origin, table in tables.items():
+        copies = pl.Series("copies", copies_of(table, origin, mix.weights, seed), dtype=pl.Int64)
+        tables[origin] = table.with_columns(copies).filter(pl.col("copies") > 0)
+    return tables
 
 
 def copies_of(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float], seed: int) -> list[int]:

@@ -42,7 +42,7 @@ def used_settings(trainer: Trainer, optimizer: Any, scheduler: Any, *, plan: Bat
 
 
 def _innermost(wrapped: Any, name: str) -> Any:
-    """Return the object inside accelerate's and DeepSpeed's wrappers, which keep it as attribute `name`."""
+    # accelerate's and DeepSpeed's wrappers keep the object as attribute `name`.
     while (inner := getattr(wrapped, name, None)) is not None:
         wrapped = inner
     return wrapped
@@ -109,6 +109,7 @@ def _data(plan: BatchPlan, rows: MixRows) -> Settings:
 
 def _model(model: Any, optimizer: Any) -> Settings:
     parameters = list(model.parameters())
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     body = model.get_base_model() if hasattr(model, "get_base_model") else model
     return {
         "class": type(body).__name__,
@@ -119,7 +120,7 @@ def _model(model: Any, optimizer: Any) -> Settings:
         "rope": getattr(body.config.get_text_config(decoder=True), "rope_parameters", None),
         "chunked_loss": "forward" in vars(body),
         "gradient_checkpointing": any(getattr(module, "gradient_checkpointing", False) for module in model.modules()),
-        "checkpointed_layers": sum(layer.gradient_checkpointing for layer in _layers(model)),
+        "checkpointed_layers": sum(layer.gradient_checkpointing for layer in layers),
         "offloaded_activations": has_offloaded_checkpoints(body),
         "mlp_tile_tokens": tile_tokens(body),
         "liger_kernels": any(_is_liger(module) for module in model.modules()),
@@ -128,18 +129,12 @@ def _model(model: Any, optimizer: Any) -> Settings:
     }
 
 
-def _layers(model: Any) -> list[GradientCheckpointingLayer]:
-    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-
-
 def _is_liger(module: torch.nn.Module) -> bool:
     return getattr(module.forward, "__module__", "").startswith("liger_kernel")
 
 
 def _masters(optimizer: Any) -> list[torch.Tensor]:
-    """Return the tensors that the optimiser updates: under DeepSpeed its own flat parts, else the model's
-    parameters.
-    """
+    # Under DeepSpeed the optimiser updates its own flat parts, else the model's parameters.
     zero = getattr(optimizer, "optimizer", optimizer)
     for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
         if getattr(zero, name, None):
