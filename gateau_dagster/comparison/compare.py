@@ -94,16 +94,10 @@ def orders_of(names: tuple[str, ...], scores: NDArray[np.float64]) -> Orders:
     """Return the orders of scores [M, n], NaN where there is none."""
     places = np.zeros(scores.shape, dtype=np.int32)
     for row, values in enumerate(scores):
-        places[row] = _places(values)
+        order = np.argsort(-values, kind="stable")  # NaN comes last
+        known = order[: values.size - int(np.isnan(values).sum())]
+        places[row, known] = np.arange(1, known.size + 1)
     return Orders(names=names, scores=scores, places=places)
-
-
-def _places(values: Vector) -> NDArray[np.int32]:
-    order = np.argsort(-values, kind="stable")  # NaN comes last
-    known = order[: values.size - int(np.isnan(values).sum())]
-    places = np.zeros(values.size, dtype=np.int32)
-    places[known] = np.arange(1, known.size + 1)
-    return places
 
 
 def levels(samples: int, chosen: int | None = None, shares: Sequence[float] = SHARES) -> dict[float | None, int]:

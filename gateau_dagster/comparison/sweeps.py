@@ -54,7 +54,10 @@ def alpha_sweep(
     ordered = combined.sort("sample_id")  # ties break by place
     chosen = min(chosen, ordered.height)
     far = None if sources is None else far_samples(ordered, sources, ground_truth)
-    terms = {name: _terms(ordered, name) for name in PRESETS}
+    terms: dict[Preset, PresetScores] = {}
+    for name in PRESETS:
+        hmp, cas = (ordered[f"{kind}_{name}"].fill_null(float("nan")).to_numpy() for kind in ("hmp", "cas"))
+        terms[name] = PRESET_TERMS[name](hmp, cas)
     alpha = alpha_of(preset, alpha)
     configured = rank(terms[preset], terms[preset].score(alpha))
     curves = []
@@ -65,11 +68,6 @@ def alpha_sweep(
             points.append(point(value, rank(scores, score), configured, chosen=chosen, score=score, far=far))
         curves.append(AlphaCurve(preset=name, points=tuple(points)))
     return AlphaSweep(preset=preset, alpha=alpha, samples=ordered.height, chosen=chosen, curves=tuple(curves))
-
-
-def _terms(combined: pl.DataFrame, preset: Preset) -> PresetScores:
-    hmp, cas = (combined[f"{kind}_{preset}"].fill_null(float("nan")).to_numpy() for kind in ("hmp", "cas"))
-    return PRESET_TERMS[preset](hmp, cas)
 
 
 def segment_length_sweep(
@@ -138,17 +136,15 @@ def point(
     far_samples.
     """
     common = int(((ranks <= chosen) & (configured <= chosen)).sum())
+    auroc = None
+    if far is not None:  # samples that have no score rank last, as NaN
+        auroc = auroc_of_all(np.pad(score, (0, far.size - score.size), constant_values=np.nan), far)
     return Point(
         value=value,
         spearman=pearson(ranks.astype(np.float64), configured.astype(np.float64)),
         overlap=common / max(1, chosen),
-        auroc=None if far is None else auroc_of_all(_padded(score, far.size), far),
+        auroc=auroc,
     )
-
-
-def _padded(score: Vector, size: int) -> Vector:
-    """Append NaN for the samples that have no score, float64 [size]."""
-    return np.pad(score, (0, size - score.size), constant_values=np.nan)
 
 
 def far_samples(frame: pl.DataFrame, sources: pl.DataFrame, ground_truth: Collection[str]) -> np.ndarray | None:
@@ -209,5 +205,5 @@ def attention_peaks(cam: pl.DataFrame, *, segment_length: int, factors: Sequence
 
 
 def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return the sums of the parts of `values` that begin at `starts`, float64."""
+    # Of the parts of `values` that begin at `starts`; numpy refuses no parts.
     return np.add.reduceat(values, starts).astype(np.float64) if starts.size else np.empty(0)

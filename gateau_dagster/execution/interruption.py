@@ -183,13 +183,13 @@ def step_ends_in_order(save: Call) -> Iterator[None]:
 
 
 def _signals() -> list[int]:
-    """Return the signals that end a command. A hang-up is ignored under `nohup`."""
+    # A hang-up is ignored under `nohup`.
     heeds_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if heeds_hangup else [])]
 
 
 def _raise_if_working(number: int, _: FrameType | None) -> None:
-    """Raise in the main thread if its work gets time to end; otherwise the process is about to end."""
+    # Without work that gets time to end, the process is about to end.
     if ENDING.at_request:
         raise KeyboardInterrupt(number)
 

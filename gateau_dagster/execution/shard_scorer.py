@@ -87,7 +87,9 @@ class ShardScorer:
         if not piece.lacking:
             return PieceResult()
         samples = self._samples(store, piece)
-        sizes = _sizes(samples)
+        # The bytes of a sample's text, at least one: scoring time is roughly proportional to them.
+        length = pl.sum_horizontal(pl.col("context", "instruction", "response").str.len_bytes())
+        sizes = samples.select(size=1 + length)["size"].to_list()
         total, done, seconds = sum(sizes), 0, 0.0
         counts = {work.asset: 0 for work in piece.works}
         rejects: dict[str, list[Reject]] = {asset: [] for asset in counts}
@@ -118,7 +120,7 @@ class ShardScorer:
         return PieceResult(computed=computed, rejects=rejects, effort=self._effort(counts, seconds))
 
     def _samples(self, store: Store, piece: Piece) -> pl.DataFrame:
-        """Return the piece's samples; the texts of the last shard are kept, since its pieces follow each other."""
+        # The texts of the last shard are kept, since its pieces follow each other.
         if self._texts is None or self._texts[0] != piece.shard:
             self._texts = None
             self._texts = piece.shard, store.read("raw_long_sft", piece.shard)
@@ -154,7 +156,6 @@ class ShardScorer:
         self._memory = PeakMemory(self._loaded.device)
 
     def _outcomes(self, requests: Iterator[RequestedRow]) -> Generator[Outcomes]:
-        """Yield, in order, for each sample a row or a reject for each asset that lacks its row."""
         from gateau_dagster.models.memory import retained_memory
 
         first = self._tables[0]
@@ -169,7 +170,6 @@ class ShardScorer:
 
     @property
     def _tokens(self) -> int:
-        """Return the tokens of the piece that passed the model so far."""
         return sum(running.work.tokens for running in self._running.values())
 
     def _effort(self, samples: Mapping[str, int], seconds: float) -> Effort:
@@ -195,9 +195,3 @@ class ShardScorer:
             }
             for asset, work in works.items()
         }
-
-
-def _sizes(samples: pl.DataFrame) -> list[int]:
-    """Return the bytes of each sample's text, at least one, which scoring time is roughly proportional to."""
-    texts = ("context", "instruction", "response")
-    return samples.select(1 + sum((pl.col(text).str.len_bytes() for text in texts), pl.lit(0))).to_series().to_list()

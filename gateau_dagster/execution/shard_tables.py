@@ -98,7 +98,13 @@ class _ShardTable:
     @classmethod
     def open(cls, store: Store, shard: str, work: TableWork, samples: pl.DataFrame) -> "_ShardTable":
         partial = checkpoints(store, shard, work)
-        kept = _reusable_rows(store, shard, work, samples, partial.load())
+        frames, previous = [partial.load()], store.stamp(work.asset, shard)
+        if previous is not None and previous.scorer == work.stamp.scorer:
+            with suppress(DamagedTableError):  # it is about to be replaced
+                frames.append(store.read(work.asset, shard))
+        # Rows of an interrupted run and of the previous table, by the same scorer from the same content.
+        valid = pl.concat(frames).join(samples, on=["sample_id", "digest"], how="semi")
+        kept = valid.unique("sample_id", keep="first")
         missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")["sample_id"]
         return cls(partial=partial, kept=kept, missing=frozenset(missing))
 
@@ -155,18 +161,6 @@ def _common_effort(efforts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def checkpoints(store: Store, shard: str, work: TableWork) -> RowCheckpoints:
     """Return the checkpoints for the rows of an unfinished table."""
     return RowCheckpoints(store, work.asset, shard, work.stamp.scorer, tables.schema(work.columns))
-
-
-def _reusable_rows(
-    store: Store, shard: str, work: TableWork, samples: pl.DataFrame, saved: pl.DataFrame
-) -> pl.DataFrame:
-    """Return rows of the previous table and of an interrupted run, made by the same scorer from the same content."""
-    previous = store.stamp(work.asset, shard)
-    frames = [saved]
-    if previous is not None and previous.scorer == work.stamp.scorer:
-        with suppress(DamagedTableError):  # it is about to be replaced
-            frames.append(store.read(work.asset, shard))
-    return pl.concat(frames).join(samples, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
 
 
 def _digests(store: Store, shard: str) -> pl.DataFrame:

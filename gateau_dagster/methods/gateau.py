@@ -163,13 +163,11 @@ class _OtherModels(_Preset):
 
     @property
     def _far(self) -> str:
-        """Return the column of the far-segment gain for preset robust, of CAS for the others."""
         return "cas_robust" if self.preset == "robust" else "cas_paper"
 
     @property
     def _models(self) -> dict[str, str]:
-        """Return the models in the places of theta_A and theta_B. `check` requires both."""
-        assert self.options.short is not None
+        assert self.options.short is not None  # `check` requires it
         return {"short": self.options.short, "long": self.options.long}
 
     @property

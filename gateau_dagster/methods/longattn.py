@@ -184,7 +184,7 @@ def _row(loaded: LoadedModel, document: Document, work: ForwardWork, layer: int)
 
 
 def _scaled(name: str) -> pl.Expr:
-    """Scale a column to 0..1 over the data set; 0.5 if all values are equal."""
+    # To 0..1 over the data set, so that neither figure decides by its unit; 0.5 if all values are equal.
     low, high = pl.col(name).min(), pl.col(name).max()
     scaled = (pl.col(name) - low) / (high - low)
     return pl.when(pl.col(name).is_not_null()).then(pl.when(high > low).then(scaled).otherwise(0.5))

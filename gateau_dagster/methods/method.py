@@ -287,7 +287,6 @@ class PromptMethod(Method):
         self._check_length(shown_window(self.config, self.options.model))
 
     def _check_length(self, window: int | None) -> None:
-        """Raise GateauError if no prompt is long enough. `window`: see longest_prompt."""
         fewest, what, lowered = self.needed()
         longest, limit = longest_prompt(self.config, self.options.model, window=window)
         if longest < fewest:

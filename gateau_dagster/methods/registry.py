@@ -3,7 +3,7 @@
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -175,7 +175,10 @@ def all_sample_tables(config: Config) -> dict[str, SampleTable]:
 def _wanted_tables(config: Config) -> Iterator[SampleTable]:
     for method in chosen_methods(config).values():
         for table in method.tables():
-            module = _module_of(table.score)
+            function: Any = table.score
+            while isinstance(function, partial):
+                function = function.func
+            module: str = function.__module__
             checked = table if is_own(module) else _checked(table, f"method {method.name}", module)
             yield replace(checked, code_version=full_version(table.code_version, module))
     if config.selection.encoder is not None:
@@ -272,9 +275,3 @@ def _wrong_row(row: Any, table: SampleTable, sample: Sample) -> str:
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
         return f"a row of sample {sample.sample_id} with a value of another type ({str(error).splitlines()[0]})"
     return ""
-
-
-def _module_of(function: Callable[..., object]) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    return function.__module__

@@ -174,6 +174,5 @@ def _check_once(content: bytes, ending: str) -> None:
 
 
 def _named(ids: pl.Series) -> str:
-    """Return the first ids, and how many there are if there are more."""
     shown = ", ".join(ids.head(_NAMED))
     return shown if len(ids) <= _NAMED else f"{shown} and {len(ids) - _NAMED:,} more"

@@ -75,7 +75,6 @@ def _outcomes(
     work: ForwardWork,
     group: Sequence[tuple[Sample, Ids | UnscorableSampleError]],
 ) -> Iterator[Row | Reject]:
-    """Yield the rows and rejects of a group, in order."""
     documents = [ids for _, ids in group if isinstance(ids, tuple)]
     measured = iter(_measured(loaded, budget, work, documents))
     for sample, ids in group:
@@ -112,7 +111,11 @@ def _measured(
         return []
     made = unless_out_of_memory(lambda: _means(loaded, documents))
     if made is not None:
-        _charge(loaded, work, documents)
+        lengths = np.array([len(ids) for ids in documents], dtype=np.float64)
+        shape, flops = ModelShape.known(loaded.model.config), 0.0
+        if shape is not None:
+            flops = float(shape.pass_flops(lengths).sum() + shape.head_flops(float((lengths - 1).sum())))
+        work.add(int(lengths.sum()), flops)
         vectors, losses = (each.cpu().numpy() for each in made)
         return [(vector, float(loss)) for vector, loss in zip(vectors, losses, strict=True)]
     if len(documents) == 1:
@@ -138,14 +141,6 @@ def _means(loaded: LoadedModel, documents: Sequence[Ids]) -> tuple[torch.Tensor,
     nll = token_nll(loaded, torch.cat([row[:-1] for row in rows]), [token for ids in documents for token in ids[1:]])
     each = nll.split([len(ids) - 1 for ids in documents])
     return torch.stack([row.double().mean(dim=0) for row in rows]), torch.stack([one.mean() for one in each])
-
-
-def _charge(loaded: LoadedModel, work: ForwardWork, documents: Sequence[Ids]) -> None:
-    lengths = np.array([len(ids) for ids in documents], dtype=np.float64)
-    shape, flops = ModelShape.known(loaded.model.config), 0.0
-    if shape is not None:
-        flops = float(shape.pass_flops(lengths).sum() + shape.head_flops(float((lengths - 1).sum())))
-    work.add(int(lengths.sum()), flops)
 
 
 _ALONE_ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"

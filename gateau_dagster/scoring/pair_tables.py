@@ -159,7 +159,7 @@ def cam_version(config: Config, *versions: str) -> str:
 
 
 def _shared_pass(attention_read: bool) -> SharedPass:
-    """Return the shared pass: one pass of theta_B over a sample gives both tables."""
+    # One pass of theta_B over a sample gives both tables.
     perplexity = perplexity_asset(THETA_B)
     score = partial(_both, perplexity=perplexity, attention_read=attention_read)
     return SharedPass(name=f"perplexity__{THETA_B}_and_cam", score=score)

@@ -146,8 +146,6 @@ def score_samples(
 def _prepared(
     loaded: LoadedModel, requests: Iterable[Request], max_length: int, scoring: ScoringConfig
 ) -> Generator[_Prepared]:
-    """Yield the requests with their prompts, prepared ahead of their use."""
-
     def prepare(request: Request) -> _Prepared:
         if request.observed:
             require_attention_interface(loaded)

@@ -131,7 +131,7 @@ def _prepare(loaded: LoadedModel, sample: Sample, max_length: int, scoring: Scor
 
 
 def _behind(earlier: tuple[int, ...], segment: tuple[int, ...]) -> Prompt:
-    """Return a segment after another one: all but its first token is the response. Tokens are shared, not copied."""
+    # All but the segment's first token is the response. Tokens are shared, not copied.
     return Prompt(prefix=earlier, context=(), suffix=segment[:1], response=segment[1:])
 
 

@@ -273,7 +273,6 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
 
 
 def _perplexity(given: str, nll: Float64) -> float:
-    """Return PPL_B(y | s_i, x), or PPL_B(y | x)."""
     try:
         return mean_nll_and_perplexity(nll)[1]
     except UnscorableSampleError as error:
@@ -342,7 +341,6 @@ def _descending(values: Sequence[float] | npt.NDArray[np.floating[Any]]) -> npt.
 
 
 def _bm25(segments: Sequence[Sequence[int]], queries: Iterable[Iterable[int]]) -> list[npt.NDArray[np.float32]]:
-    """Return the relevance of each segment [N] to each of the sets of tokens."""
     index = _bm25_index()()
     index.index([[str(token) for token in segment] for segment in segments], show_progress=False)
     return [index.get_scores([str(token) for token in sorted(query)]) for query in queries]

@@ -125,22 +125,13 @@ def _add_weights(
             continue  # the window starts after them
         weights = attention_rows(query, key, heads, some, how)[..., : before - first]  # [h, G, R, K]
         if alone:
-            weights = _rescaled(weights, some, how, before)
+            # The softmax over these keys. Weights that underflow to 0 give NaN, which rejects the sample.
+            scaled = weights / weights.sum(dim=-1, keepdim=True)
+            # The window of the span's last rows may start after those keys.
+            weights = scaled[:, :, : sum(how.first_key(row) < before for row in range(some.start, some.stop))]
         weights = weights.reshape(-1, weights.shape[-1])
         # A product with ones sums columns faster than `sum` does.
         total[first:before] += weights.new_ones(weights.shape[0]) @ weights
-
-
-def _rescaled(weights: Tensor, rows: slice, how: AttentionSpec, before: int) -> Tensor:
-    """Return the weights [h, G, R, K] scaled so that each row sums to 1: the softmax over these keys alone.
-
-    Weights that underflow to 0 give NaN, which rejects the sample.
-    """
-    scaled = weights / weights.sum(dim=-1, keepdim=True)
-    sees = [how.first_key(row) < before for row in range(rows.start, rows.stop)]
-    if not all(sees):  # the window of the span's last rows starts after those keys
-        scaled = scaled[:, :, : sum(sees)]
-    return scaled
 
 
 _AHEAD_TOKENS = 2**17  # tokens of documents that wait for the device

@@ -152,7 +152,9 @@ class _TextPasses:
         found: dict[int, Vector | UnscorableSampleError] = {}
         line = deque(sorted(texts, key=lambda place: len(texts[place].ids), reverse=True))
         while line:
-            places = self._next_batch(line, texts)
+            # As many as the budget allows if all are as long as the first, which is the longest.
+            rows = 1 if self.alone else max(1, self.budget.tokens // len(texts[line[0]].ids))
+            places = [line.popleft() for _ in range(min(rows, len(line)))]
             batch = [texts[place] for place in places]
             made = unless_out_of_memory(lambda batch=batch: self.vectors(padded(self.loaded, batch)))
             if made is not None:
@@ -165,11 +167,6 @@ class _TextPasses:
                 found[places[0]] = ShortOfMemoryError(out_of_memory_reason(len(batch[0].ids), _ADVICE))
         for place, (sample, text) in enumerate(group):
             yield _outcome(sample, text, found.get(place))
-
-    def _next_batch(self, line: deque[int], texts: dict[int, Text]) -> list[int]:
-        """Take as many texts, longest first, as the budget allows if all are as long as the first; at least one."""
-        rows = 1 if self.alone else max(1, self.budget.tokens // len(texts[line[0]].ids))
-        return [line.popleft() for _ in range(min(rows, len(line)))]
 
     def _charge(self, batch: Sequence[Text]) -> None:
         """Charge two FLOPs per weight outside the embeddings and token, and the attention of all tokens to all."""
@@ -186,12 +183,17 @@ def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
     model.
     """
     width = max(len(text.ids) for text in texts)
-    padding = _padding(loaded)
+    # RoBERTa counts positions by the model's own padding, decoders find the text's end with it.
+    own = (getattr(loaded.model.config.get_text_config(), "pad_token_id", None), loaded.tokenizer.pad_token_id)
+    padding = next((int(one) for one in own if one is not None), 0)  # pyright: ignore
     rows = {
         "input_ids": [text.ids + (padding,) * (width - len(text.ids)) for text in texts],
         "attention_mask": [(1,) * len(text.ids) + (0,) * (width - len(text.ids)) for text in texts],
     }
-    if _knows_segments(loaded):
+    taken = inspect.signature(loaded.model.forward).parameters
+    # RoBERTa has the input, but one value for it.
+    several = getattr(loaded.model.config, "type_vocab_size", 2) > 1
+    if several and "token_type_ids" in taken and "token_type_ids" in loaded.tokenizer.model_input_names:
         rows["token_type_ids"] = [text.types + (0,) * (width - len(text.types)) for text in texts]
     largest, known = max(max(text.ids) for text in texts), vocabulary(loaded)
     if largest >= known:
@@ -201,21 +203,6 @@ def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
             "that belongs to the weights",
         )
     return {name: torch.tensor(values, device=loaded.device) for name, values in rows.items()}
-
-
-def _knows_segments(loaded: LoadedModel) -> bool:
-    """Return whether tokenizer and model distinguish a first text from a second: RoBERTa has the input, but one value
-    for it.
-    """
-    taken = inspect.signature(loaded.model.forward).parameters
-    several = getattr(loaded.model.config, "type_vocab_size", 2) > 1
-    return several and "token_type_ids" in taken and "token_type_ids" in loaded.tokenizer.model_input_names
-
-
-def _padding(loaded: LoadedModel) -> int:
-    """Return the model's own padding: RoBERTa counts positions by it, decoders find the text's end with it."""
-    known = (getattr(loaded.model.config.get_text_config(), "pad_token_id", None), loaded.tokenizer.pad_token_id)
-    return next((int(one) for one in known if one is not None), 0)  # pyright: ignore
 
 
 def _outcome(

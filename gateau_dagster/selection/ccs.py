@@ -37,9 +37,12 @@ def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     spare = max(0, int(samples["cost"].sum()) - left)
     kept = samples.filter(pl.col("cost").cum_sum(reverse=True) > spare // WORST)
     parts = []
-    strata = draw_order(kept.with_columns(stratum=_strata(kept)), rule.seed).partition_by(
-        "stratum", maintain_order=True
-    )
+    scores = kept["score"].to_numpy()
+    least, width = scores.min(), np.ptp(scores) / STRATA
+    numbers = np.floor((scores - least) / width) if width > 0 else np.zeros(len(scores))
+    # Stratum 0 has the worst scores; the best score is in the last one.
+    stratum = pl.Series(np.minimum(numbers, STRATA - 1).astype(np.int64))
+    strata = draw_order(kept.with_columns(stratum=stratum), rule.seed).partition_by("stratum", maintain_order=True)
     ordered = sorted(strata, key=lambda part: (part["cost"].sum(), part["stratum"][0]))
     for filled, part in enumerate(ordered):
         parts.append(affordable(part, left // (len(ordered) - filled), "cost"))
@@ -52,11 +55,3 @@ def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
             f"chosen; the shortest sample has {samples['cost'].min()}: raise it",
         )
     return ranked.filter(pl.col("sample_id").is_in(chosen["sample_id"].implode()))
-
-
-def _strata(samples: pl.DataFrame) -> pl.Series:
-    """Return the number of each score's stratum, of STRATA equal parts of the range; 0 has the worst scores."""
-    scores = samples["score"].to_numpy()
-    least, width = scores.min(), np.ptp(scores) / STRATA
-    strata = np.floor((scores - least) / width) if width > 0 else np.zeros(len(scores))
-    return pl.Series(np.minimum(strata, STRATA - 1).astype(np.int64))

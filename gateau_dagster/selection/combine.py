@@ -1,6 +1,6 @@
 """Join the models' tables shard by shard, compute the final score of all samples (Eqs. 2 and 6), and rank them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -114,7 +114,6 @@ def check_observed(measures: pl.DataFrame) -> None:
 
 
 def _repeated(ids: pl.Series) -> pl.Series:
-    """Return the ids that are in the column more than once."""
     if ids.is_sorted():  # as stored tables are: comparing neighbours then needs no hash table
         return ids.slice(1).filter(ids.slice(1) == ids.head(max(0, ids.len() - 1)))
     return ids.filter(ids.is_duplicated())
@@ -148,19 +147,16 @@ _FURTHER = {
     "segments": "N, segments of the (truncated) context.",
 }
 _OF_PRESET = {"hmp": "First term", "cas": "Second term", "score": "Final score", "rank": "Rank"}
-
-
-def _further_columns() -> Iterator[tables.Column]:
-    """Yield the columns of every preset, and the inputs of their terms."""
-    promised = {column.name: column for column in tables.COMBINED_SCORES}
-    for preset in PRESETS:
-        for kind, name in _OF_PRESET.items():
-            yield replace(promised[kind], name=f"{kind}_{preset}", description=f"{name} of the preset {preset}.")
-    for name, description in _FURTHER.items():
-        yield tables.Column(name=name, dtype=MEASURES[name], description=description)
-
-
-COLUMNS = (*tables.COMBINED_SCORES, *_further_columns())
+_PROMISED = {column.name: column for column in tables.COMBINED_SCORES}
+COLUMNS = (
+    *tables.COMBINED_SCORES,
+    *(
+        replace(_PROMISED[kind], name=f"{kind}_{preset}", description=f"{name} of the preset {preset}.")
+        for preset in PRESETS
+        for kind, name in _OF_PRESET.items()
+    ),
+    *(tables.Column(name=name, dtype=MEASURES[name], description=text) for name, text in _FURTHER.items()),
+)
 
 Frame = pl.DataFrame | pl.LazyFrame
 Order = npt.NDArray[np.int64]
@@ -186,7 +182,7 @@ def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl
     order = np.empty(measures.height, dtype=np.int64)
     order[found[preset]["rank"].to_numpy() - 1] = np.arange(measures.height)
     taken = {name: measures[name].gather(order) for name in ("sample_id", "perplexity_short", "perplexity_long")}
-    each = {name: _taken(found.pop(name), order) for name in PRESETS}
+    each = {name: {kind: found[name].pop(kind).gather(order) for kind in [*found[name]]} for name in PRESETS}
     columns = [*taken.values(), *each[preset].values()]
     columns += [column.alias(f"{kind}_{name}") for name in PRESETS for kind, column in each[name].items()]
     columns += [measures[name].gather(order) for name in _FURTHER]
@@ -208,8 +204,8 @@ def with_reasons(absent: pl.DataFrame, rejected: Sequence[Frame]) -> pl.DataFram
 
 
 def _preset_columns(measures: pl.DataFrame, preset: Preset, alpha: float) -> dict[str, pl.Series]:
-    """Return `hmp`, `cas`, `score` and `rank` of each sample."""
-    scores = PRESET_FUNCTIONS[preset](_measures(measures))
+    values = {field.name: measures[field.name].fill_null(float("nan")).to_numpy() for field in fields(Measures)}
+    scores = PRESET_FUNCTIONS[preset](Measures(**values))
     score = scores.score(alpha)
     return {
         "hmp": pl.Series("hmp", scores.hmp),
@@ -217,15 +213,6 @@ def _preset_columns(measures: pl.DataFrame, preset: Preset, alpha: float) -> dic
         "score": pl.Series("score", score),
         "rank": pl.Series("rank", rank(scores, score), dtype=pl.Int32),
     }
-
-
-def _taken(columns: dict[str, pl.Series], order: Order) -> dict[str, pl.Series]:
-    return {name: columns.pop(name).gather(order) for name in list(columns)}
-
-
-def _measures(joined: pl.DataFrame) -> Measures:
-    names = (field.name for field in fields(Measures))
-    return Measures(**{name: joined[name].fill_null(float("nan")).to_numpy() for name in names})
 
 
 def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:
@@ -242,9 +229,7 @@ def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:
 
 
 def _descending(*keys: Vector) -> Order:
-    """Return the indices of the largest first; equal values are ordered by the next key, then by place. NaN comes
-    last.
-    """
+    # Equal values are ordered by the next key, then by place. NaN comes last.
     frame = pl.DataFrame({str(number): -key for number, key in enumerate(keys)})
     return frame.select(pl.arg_sort_by(frame.columns, maintain_order=True)).to_series().to_numpy()
 

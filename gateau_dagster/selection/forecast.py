@@ -239,7 +239,7 @@ def far_use(samples: pl.DataFrame, rule: RuleConfig, counted: _Rates | None = No
 
 
 def _point_rates(seen: int, total: int) -> _Rates:
-    """Return the estimates over both models, as one draw; the draws of `_rates` are distributed around them."""
+    # One draw, from the counts of both models: those of `_rates` are distributed around it.
     found, spared = np.sum(FOUND, axis=0), np.sum(SPARED, axis=0)
     sensitivity, specificity = found[:1] / found[1], spared[:1] / spared[1]
     return _Rates(far=_share(seen, total, sensitivity, specificity), sensitivity=sensitivity, specificity=specificity)
@@ -276,7 +276,7 @@ def _rates(seen: int, total: int, seed: int) -> _Rates:
 
 
 def _estimated(value: float, draws: Vector) -> Estimated:
-    """Return an estimate with an interval from the quantiles of the draws, which always includes it."""
+    # The interval always includes the estimate.
     low, high = np.quantile(draws, (_TAIL, 1 - _TAIL), method="linear" if np.isfinite(draws).all() else "nearest")
     return Estimated(value=float(value), low=float(min(value, low)), high=float(max(value, high)))
 
@@ -465,7 +465,6 @@ def _strata(pool: pl.DataFrame) -> tuple[str, np.ndarray]:
 
 
 def _covered(strata: np.ndarray, members: np.ndarray) -> float:
-    """Return the share of strata that have a sample among `members`, bool [n]."""
     every = np.unique(strata[strata >= 0])
     return len(np.intersect1d(every, strata[members])) / max(1, len(every))
 

@@ -159,7 +159,6 @@ def draw_order(samples: pl.DataFrame, seed: int) -> pl.DataFrame:
 
 
 def _by(samples: pl.DataFrame, keys: np.ndarray) -> pl.DataFrame:
-    """Return samples in descending order of keys; equal keys are in the order of ids."""
     order = pl.Series("key", keys, dtype=pl.Float64)
     return samples.with_columns(order).sort("key", "sample_id", descending=[True, False]).drop("key")
 

@@ -337,7 +337,8 @@ def with_terms(scores: pl.DataFrame, preset: Preset) -> pl.DataFrame:
             CAS is.
         preset: selects the columns `hmp_<preset>` and `cas_<preset>`.
     """
-    hmp, cas = (_vector(scores, f"{kind}_{preset}") for kind in ("hmp", "cas"))
+    columns = (scores[f"{kind}_{preset}"].fill_null(float("nan")).to_numpy() for kind in ("hmp", "cas"))
+    hmp, cas = (column.astype(np.float64, copy=False) for column in columns)
     terms = PRESET_TERMS[preset](hmp, cas)
     return scores.with_columns(
         pl.Series("hmp_term", terms.hmp_term, dtype=pl.Float64),
@@ -366,7 +367,3 @@ def _term(form: TermForm, weight: float, value: float | None, measure: float | N
 
 def _product(term: Term) -> str:
     return f"{term.weight:.4g} · {number(term.value)}"
-
-
-def _vector(scores: pl.DataFrame, column: str) -> Vector:
-    return scores[column].fill_null(float("nan")).to_numpy().astype(np.float64, copy=False)

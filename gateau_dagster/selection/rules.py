@@ -67,10 +67,7 @@ def dropped_samples(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def _excluded(ranked: pl.DataFrame, rule: RuleConfig) -> list[Dependency]:
-    """Return the dependencies whose samples the rule leaves out.
-
-    Noise stays if no other sample has a score: a model that predicts no response cannot tell which samples are noise.
-    """
+    # Noise stays if no other sample has a score: a model that predicts no response cannot tell which samples are noise.
     if rule.left_out == rule.drop:
         return rule.drop
     others = ranked.filter(scored(), ~pl.col("dependency").is_in(rule.left_out).fill_null(False))
@@ -155,19 +152,16 @@ def most_of_all(samples: pl.DataFrame, most: int) -> int:
 
 
 def _unscored(ranked: pl.DataFrame, which: pl.Expr | pl.Series) -> pl.DataFrame:
-    """Return `ranked` in which these samples have no score and come last."""
     kept = pl.when(which).then(None).otherwise("score")
     return ranked.with_columns(score=kept).sort(pl.col("score").is_null(), maintain_order=True)
 
 
 def _best_of_text(rule: RuleConfig) -> pl.Expr:
-    """Return the id of the sample that represents all samples with its texts."""
     ids = pl.col("sample_id")
     return pl.coalesce(ids.filter(_choosable(rule)).first().over("digest"), ids.first().over("digest"))
 
 
 def _choosable(rule: RuleConfig) -> pl.Expr:
-    """Return whether the rule could choose a sample if it ranked best."""
     possible = countable() if rule.budget is not None else pl.col("score").is_not_null()
     return possible if rule.shares is None else possible & pl.col("source").is_in([*rule.shares])
 
@@ -240,7 +234,9 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
         )
     if rule.rule in WITH_QUOTAS:
         rule = with_shares_of_use(samples, rule)
-    rule, ranked = _counted(rule, ranked), without_dropped(ranked, rule)
+    if rule.budget is None:  # its fraction is of the samples before any of them is excluded
+        rule = rule.taking(count=rule.chosen(ranked.filter(scored()).height))
+    ranked = without_dropped(ranked, rule)
     if not ranked.filter(scored()).height:
         raise GateauError(
             "selection.no_scores",
@@ -275,16 +271,8 @@ def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -
 
 
 def _ranked(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """Return the samples by rank, those without a score last, and none of those that show the use."""
     candidates = samples.filter(~pl.col("source").is_in(rule.use_sources)) if rule.use_sources else samples
     return candidates.sort(~scored(), "rank", "sample_id", nulls_last=True)
-
-
-def _counted(rule: RuleConfig, ranked: pl.DataFrame) -> RuleConfig:
-    """Return the rule with its fraction as a number of samples, before any of them is excluded."""
-    if rule.budget is not None:
-        return rule
-    return rule.taking(count=rule.chosen(ranked.filter(scored()).height))
 
 
 def check_data(sources: Mapping[str, int], rule: RuleConfig, *, left: Mapping[str, int] | None = None) -> None:
