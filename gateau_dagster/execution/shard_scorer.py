@@ -1,5 +1,19 @@
 """Score pieces of shards with one loaded model, save their rows, and measure the effort."""
 
+# What it does: one loop per piece. A sample is requested once for all tables that lack its row. The model is loaded
+# when the first piece has samples, and stays for the next. A row goes to the checkpoints of its table as it comes.
+#
+# The order in which the loop ends matters. ExitStack closes the outcomes first, so that no other sample begins. Then
+# each table's checkpoints save their waiting rows, also after an error.
+#
+# What it costs: rows are written in groups, so a kill loses one group at most, and the batch that is on the device.
+# Each group is a small file until the shard's table is written. One shard's texts stay in memory, because its pieces
+# follow each other.
+#
+# When another way is better: a table that is written once per shard needs no groups, and is enough where a shard takes
+# seconds. Here a shard of long samples may take hours. One piece per shard is best for one worker. Several workers on
+# one shard need pieces, which resources/pools hands out.
+
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing

@@ -1,5 +1,24 @@
 """Score samples for `perplexity/<model>` and `cam`: one pass over the full prompt serves both tables."""
 
+# What it does, for a sample of theta_B:
+# - One pass over the whole prompt (Eqs. 1 and 4). `perplexity` and the attention of `cam` share it, because it is the
+#   most expensive pass.
+# - One pass over each segment with instruction and response, and one without context (Eq. 3).
+# - All these prompts wait in one queue with those of the neighbouring samples. They fill batches of
+#   `scoring.batch_tokens` tokens without padding, since a sample's own prompts are too few or too short for that.
+# - Rows come out in the order of the samples, so that whoever saves them needs no index. A long sample can delay the
+#   rows of short ones behind it, but not their passes.
+#
+# What it costs: theta_A takes one pass over the prompt. theta_B takes two to five, since each segment repeats the
+# response, and the output layer reads each of its tokens once per segment. Memory is linear in the length: only the
+# response's rows of the attention are computed, never a T x T matrix. docs/evidence/benchmarks.md has the figures.
+#
+# When another way is better:
+# - `scoring.segments: screened`, for long responses. It bounds theta_B's cost at about two passes. It leaves segments
+#   out, so it serves only methods that read the best segments.
+# - `scoring.compile`, for thousands of prompts: the first passes compile, and the scores are the same.
+# - transformers' `output_attentions=True`, to check one short sample: a few lines, but memory quadratic in its length.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator

@@ -13,6 +13,19 @@ The forecast counts samples. Tokens that depend on far text predict no better, g
 are corrected for these misses. If labels of the samples are known, they give the number of misses.
 """
 
+# What it does: it counts the far samples of the choice and of random choices, corrects both counts for the errors of
+# `dependency`, and turns their ratio into a change of the loss by a slope. The verdict then applies thresholds.
+#
+# What it costs: about a second, and no model. So rule `auto` and every variant of an experiment can afford it.
+#
+# How far to trust it: the slope is a prior with a standard deviation above its mean. The sign of a gain is better
+# known than its size. The counts are Monte Carlo draws, because both the rates of the test and the slope are
+# uncertain, and the change is not linear in either.
+#
+# When another way is better: a choice that costs days of training deserves trained models. A few small ones, on parts
+# of the choice and of random samples (docs/how-to/test-selection.md), measure the slope that is assumed here. Labels
+# of sources (`selection.ground_truth`) replace the assumed errors of `dependency` by counted ones.
+
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

@@ -9,6 +9,20 @@ A sample without a score is never chosen, as under every rule. A method gives no
 such as a target set.
 """
 
+# What it does: a quota of far samples by score, spread over clusters or lengths of responses, then a uniform draw of
+# the others. `clean` is the draw without the quota. The draw is by a hash of the ids, so that one more sample in the
+# pool changes at most one sample of a draw of the same number.
+#
+# What it costs: a sort and a hash per sample, no model. With `encoder` the clusters need embeddings of the samples.
+#
+# When another rule is better (docs/evidence/effect.md has the gains):
+# - `clean` or method `random`, if the pool has about as much far text as the use. A quota then changes hardly
+#   anything.
+# - `top`, if only far recall counts. It teaches more far facts than `mix`, but can lose near ones and forms of
+#   response.
+# - `auto` takes `mix` or `clean` by the verdict of selection/forecast.py.
+# - `tau` above 0 draws far samples by score. It gained nothing there: use it to vary a choice, not to improve one.
+
 import math
 from collections.abc import Mapping
 from fractions import Fraction

@@ -18,6 +18,16 @@ Far samples that are recognised say little about those that are missed, whose sc
 them cuts as many as no bound.
 """
 
+# What it does: it decides for each sample whether its far text can go, from three signs that must agree. One sign is
+# not enough, because a far sample that loses its context teaches to answer without evidence.
+#
+# What it costs: it reads tables that scoring has made anyway. Its benefit is bounded by the samples that it dares to
+# cut, at most a quarter of those without far text.
+#
+# When another way is better: whole contexts are the default. In docs/evidence/effect.md trimming was level with `mix`:
+# it freed only about a tenth of the tokens there. It can pay where most contexts are much longer than theta_A's
+# window, and tokens limit the training rather than samples. To drop samples that teach nothing, see `selection.drop`.
+
 import polars as pl
 
 from gateau_dagster.config.selection import DependencyClass

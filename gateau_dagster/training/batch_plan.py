@@ -4,6 +4,26 @@ A row is read by its place in the plan, so resuming after a kill only skips rows
 epoch resumes wrongly inside a later epoch.)
 """
 
+# Four ways to fill rows (`training.batching`), from the plainest to the fastest:
+#
+#   padded        One document per row, in the order of the mix. It is the reference: it works with every model, and
+#                 every pass is as long as its longest document, so most tokens of a mixed batch are padding.
+#   sorted        One document per row, like lengths together (LongAlign). Little padding, and no change of the model.
+#                 Each pass then sees documents of similar length only.
+#   packed        Several documents per row, each with its own attention. No padding, and rows of almost equal length.
+#                 It needs a model whose attention can be kept within documents (models/training_attention.py).
+#   concatenated  The same rows with one attention (SkipAlign's baseline). Documents see the ones before them.
+#
+# On real lengths `packed` learns from several times as many tokens per second as `padded`, and the loss is the same
+# (docs/evidence/benchmarks.md). Tiny models gain nothing.
+#
+# `pack` is best fit: a document goes to the open row with the least room that holds it. It costs O(log OPEN_ROWS) per
+# document, and keeps documents near their place in the order. Packing the whole epoch by decreasing length would
+# hardly fill rows better, and would put all long documents into the first steps.
+#
+# The whole plan is in memory, one small object per document and epoch. A sampler would need less memory, but could not
+# find its place in a later epoch again after a kill.
+
 import hashlib
 import json
 import math

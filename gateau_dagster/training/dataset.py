@@ -3,6 +3,20 @@
 A batch is one padded sequence per row, or all documents side by side without padding.
 """
 
+# What it does: the plan says which documents a row has, and this module cuts their tokens out of the mix when a rank
+# asks for the row. Nothing is tokenised, shuffled or padded before.
+#
+# What it costs: id and label of each token stay in the buffers that the file was read into, 8 bytes together, on every
+# rank. Only the rows of the pass that comes next are copied.
+#
+# Two collators, since models differ:
+# - PadRight gives rows of equal length. It works with every causal model, and wastes the padding.
+# - SideBySide gives one row without padding, and the starts of documents. The attention must keep documents apart, so
+#   readiness.py tries the model out first.
+#
+# When another way is better: a mix that does not fit into the host's memory needs a data set that reads rows from the
+# file. A mix of long samples is far from that: 16 GiB hold two billion tokens.
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate

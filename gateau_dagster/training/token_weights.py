@@ -20,6 +20,18 @@ Only responses of long samples have other weights than 1. The token that ends a 
 conversations, and those of a sample whose context `training.trim` cuts, have weight 1 before any normalisation.
 """
 
+# What it costs: no pass in training, since the probabilities are read from tables that scoring has stored. The
+# authors' LongCE instead measures them in each step with the trained model, so its weights follow the training. Ours
+# are those of fixed models. The mix grows by a float32 per token.
+#
+# When which loss is better:
+# - `token` is the default, and the loss to beat. docs/evidence/experiment.md found no gain of `longce` beyond chance.
+# - `longce` rewards whatever the longer window explains, near or far. It also raises the size of a step, so compare it
+#   with a higher learning rate before its weights get the credit.
+# - `far_gain` rewards only what a far segment explains, at the same size of a step. It needs the table `cam`.
+# - Both refuse a trained model with another tokenizer: weights would be on other tokens. `exact` needs no scores at
+#   all.
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -7,6 +7,27 @@ mean autocast. Under DeepSpeed the model has this dtype, and the optimiser holds
 needs a GPU; `bfloat16` also works on a CPU.
 """
 
+# What it does, in this order, because each step needs the ones before it:
+# 1. Check what can be checked without a model: a run that cannot work ends within seconds.
+# 2. Plan all batches. The plan depends on mix and settings only, so no rank has to send it to another.
+# 3. Make the Trainer's arguments, which start the process group, then let rank 0 clean up the work folder.
+# 4. Load the base model, adapt it to the rows, and choose the memory levers by the longest pass.
+# 5. Let the Trainer make its steps; callbacks log them, and mark complete checkpoints.
+# 6. Write the output folder under another name, rename it, and only then remove the checkpoints.
+#
+# What it costs: AdamW in mixed precision holds about 16 bytes per parameter (weights, gradient, two moments), to which
+# the activations of the longest pass are added. A checkpoint holds weights and moments. `gateau plan` shows the
+# peak before anything runs (training/memory_plan.py).
+#
+# When another way is better:
+# - `deepspeed: zero1` to `zero3` divide these bytes among the ranks; the offloads move them to the host, and are
+#   slower.
+# - `lora` trains few weights: nearly all of gradient and moments go away, at the price of another result.
+# - `sequence_parallel` divides a row among ranks. It is worth its exchanges only where one row does not fit into a
+#   GPU.
+# - A loop without the Trainer would be shorter on one GPU. It would have to repeat what DeepSpeed needs under ZeRO-3:
+#   sharded loading, gathered saving and resuming. docs/architecture.md has the comparison.
+
 import logging
 import math
 import os
