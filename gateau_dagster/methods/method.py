@@ -33,8 +33,8 @@ class NoOptions(Section):
 class Spans:
     """The amounts that the spans of a sample add to its score.
 
-    of: the text that was cut into spans: the whole scoring prompt with the response and without the model's opening
-    ('prompt'), the same without its bos ('prompt without bos'), or the truncated context ('context'). tokens: length of
+    of: the text that was cut into spans. 'prompt' is the whole scoring prompt with the response and without the model's
+    opening. 'prompt without bos' is the same without its bos, 'context' the truncated context. tokens: length of
     that text. first: the token at which the first span begins. length: tokens of a span; the last may be shorter.
     added: one value per span, in order; their sum is the score, or the term of it that `SpanMap.adds` names.
     """

@@ -1,10 +1,10 @@
 """Cut a prompt's context into segments: which are read alone, which are near, and what each adds (Eqs. 3-5).
 
 Where `scoring.segments` is `screened`, theta_B reads some alone. The far-segment gain takes, for each response token,
-only the best near and the best far segment. Three orders of the segments say which may be those: by the response's
-attention to them in the pass over the whole prompt, by BM25 for the tokens of instruction and response, and by BM25 for
-those of the response. Reciprocal rank fusion makes one order of the three (Cormack, Clarke and Büttcher 2009). Its
-first segments are read, as many as one more pass over the prompt would pay for.
+only the best near and the best far segment. Three orders of the segments say which may be those. One is by the
+response's attention to them in the pass over the whole prompt. The others are by BM25, for the tokens of instruction
+and response, and for those of the response. Reciprocal rank fusion makes one order of the three (Cormack, Clarke and
+Büttcher 2009). Its first segments are read, as many as one more pass over the prompt would pay for.
 """
 
 from __future__ import annotations
@@ -288,8 +288,9 @@ _RANK_CONSTANT = 60  # of reciprocal rank fusion, as published
 def screened_count(parts: PromptParts, segment_length: int, shape: ModelShape | None) -> Numbers:
     """Return how many segments of each sample are read [samples].
 
-    With the pass without context and the rows of attention they take at most the FLOPs of BUDGET passes over the whole
-    prompt, unless LEAST segments take more. Each counts as a whole one. Without a known `shape`, tokens count.
+    They take at most the FLOPs of BUDGET passes over the whole prompt, unless LEAST segments take more. These FLOPs
+    include the pass without context and the rows of attention. Each segment counts as a whole one. Without a known
+    `shape`, tokens count.
     """
     lengths = parts.prompt, parts.tail, parts.tail + segment_length
     observed = np.zeros_like(parts.prompt)

@@ -232,8 +232,8 @@ def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
 def far_use(samples: pl.DataFrame, rule: RuleConfig, counted: _Rates | None = None) -> float | None:
     """Return the share of far text in the use, in [0, 1]; None if `selection.use` does not configure it.
 
-    The share is that of the samples from the sources in `selection.use`, corrected as in `corrected_share`, or by the
-    `counted` rates of the test on labelled samples, if they are better than chance.
+    The share is that of the samples from the sources in `selection.use`, corrected as in `corrected_share`. If the
+    `counted` rates of the test on labelled samples are better than chance, they correct it instead.
 
     `samples`: see `forecast`.
 

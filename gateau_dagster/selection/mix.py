@@ -1,9 +1,9 @@
 """Choose by class of dependency: a quota of samples that depend on far text, and a uniform draw of the others.
 
-Where the pool has fewer far samples than the model's use, learning curves that are linear in the logarithm of the
-number of samples gain slope · KL(use ‖ pool) over a random choice. A ranking cannot give this gain: its best samples
-are all far, so whole forms of response are missing. Where few samples are far, it fills the amount with misranked ones.
-So the quota ends at the border of the class, and the draw gives the remaining amount.
+If the pool has fewer far samples than the model's use, a quota gains slope · KL(use ‖ pool) over a random choice. This
+holds for learning curves that are linear in the logarithm of the number of samples. A ranking cannot give this gain:
+its best samples are all far, so whole forms of response are missing. Where few samples are far, it fills the amount
+with misranked ones. So the quota ends at the border of the class, and the draw gives the remaining amount.
 
 A sample without a score is never chosen, as under every rule. A method gives none to those that must not be chosen,
 such as a target set.
@@ -130,9 +130,9 @@ def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 def by_score(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return far samples by rank, or with `tau` in a random order, with probabilities that depend on the scores.
 
-    With `tau` it is the descending order of score / (tau · SD) + G, where SD is the standard deviation of the scores of
-    `far`, and G = -log(-log(u)) with u = `uniform` is Gumbel noise. The first k are then a draw without replacement
-    with probabilities proportional to exp(score / (tau · SD)) (Gumbel top-k; Kool et al. 2019, arXiv 1903.06059).
+    With `tau` it is the descending order of score / (tau · SD) + G. SD is the standard deviation of the scores, and
+    G = -log(-log(u)) with u = `uniform` is Gumbel noise. The first k are then a draw without replacement with
+    probabilities proportional to exp(score / (tau · SD)) (Gumbel top-k; Kool et al. 2019, arXiv 1903.06059).
 
     `far`: see `far_order`.
     """

@@ -24,8 +24,8 @@ from gateau_dagster.models.model_config import (
 def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, name: str) -> None:
     """Change the rotary embedding in `config` by `section`, and raise `max_position_embeddings` to its target.
 
-    With `d` the rotated dimensions of a head, `b` the base, and `t` the ratio of `section.target_length` to the model's
-    window (`max_position_embeddings`), the inverse frequencies f_i = b^(-2i/d), i = 0..d/2-1, become
+    `d` are the rotated dimensions of a head, and `b` is the base. `t` is the ratio of `section.target_length` to the
+    model's window (`max_position_embeddings`). The inverse frequencies f_i = b^(-2i/d), i = 0..d/2-1, become
 
     - `theta`: f_i of the base `section.theta`;
     - `ntk`: f_i of the base `b * t^(d/(d-2))` (ProLong, C.1): the lowest frequency is divided by t, the highest stays;
@@ -34,8 +34,8 @@ def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, na
       in between. Queries and keys are multiplied by `0.1 ln t + 1` (Peng et al. 2023), as transformers computes it.
 
     If a model already has linear or YaRN scaling, the same method raises its factor. Models with one rotary embedding
-    per kind of layer (Gemma 3) are changed in their full-attention layers only, because sliding layers never attend
-    beyond their window. `config` is unchanged if an error is raised; `name` is the model's name in its message.
+    per kind of layer (Gemma 3) are changed in their full-attention layers only. Their sliding layers never attend
+    beyond the window. `config` is unchanged if an error is raised; `name` is the model's name in its message.
 
     Raises:
         GateauError: the model has no rotary embedding, declares no window, already reads `target_length` positions, has

@@ -14,7 +14,7 @@ that does not skip. Here the block keeps the bias of its predecessor, the least 
 the first block, `c_1`, which is never shifted.
 
 **Resulting distances.** One skip is `s ~ U{1, M}`, `M = L - |m|`. Two tokens on its two sides, at distance δ before,
-are then at a distance that is uniform on {δ + 1, ..., δ + M}. Over all pairs of tokens, the distribution is flat from
+then have a distance that is uniform on {δ + 1, ..., δ + M}. Over all pairs of tokens, the distribution is flat from
 |m| to L - |m| and falls off within |m| of both ends. With several skips it is not flat, because each skip takes a part
 of the room that the earlier ones left. For M much larger than the number of skips, the k-th skip is M times a product
 of k independent uniform numbers. It has the density `(-ln x)^(k-1) / (k-1)!` on x = s/M and the mean M / 2^k, so late
@@ -113,9 +113,9 @@ class DistanceCounts:
     contiguous, so the distances between two blocks form an interval, and those of B blocks at most B² intervals. Memory
     grows only with the largest distance.
 
-    The sets are exact. The paper writes a single turn of l tokens with a skip s as {s, ..., s + l - 1}. The exact set
-    is {0, ..., |y| - 1}, the distances inside the response, together with {s + 1, ..., s + l - 1}, those across the
-    skip. The two agree without a skip: both are {0, ..., l - 1}.
+    The sets are exact. The paper writes a single turn of l tokens with a skip s as {s, ..., s + l - 1}. The distances
+    inside the response are exactly {0, ..., |y| - 1}, and those across the skip {s + 1, ..., s + l - 1}. Without a skip
+    both sets together are the paper's: {0, ..., l - 1}.
     """
 
     def __init__(self) -> None:

@@ -16,8 +16,8 @@ table `cam`: theta_B's probability of a token given the best near segment or non
 The loss is divided by the sum of the weights, so their mean is 1 in each step. Gamma moves the loss towards tokens that
 far text explains, and does not change the size of a step. A gain of 1 has the weight gamma, the maximum of both losses.
 
-Only responses of long samples have other weights than 1. The token that ends a response, all tokens of short
-conversations, and those of a sample whose context `training.trim` cuts, have weight 1 before any normalisation.
+Only responses of long samples have other weights than 1. Before any normalisation, the token that ends a response and
+all tokens of short conversations have weight 1. So have those of a sample whose context `training.trim` cuts.
 """
 
 # What it costs: no pass in training, since the probabilities are read from tables that scoring has stored. The

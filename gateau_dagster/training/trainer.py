@@ -123,7 +123,7 @@ class ResponseTrainer(Trainer):
         return super()._get_dataloader(dataset, *arguments, **options)
 
     def _prepare_input(self, data: Any) -> Any:
-        """Move data to the device. Keep weights in float32; the Trainer converts them to DeepSpeed's type."""
+        # The Trainer would convert weights of tokens to DeepSpeed's type.
         if isinstance(data, torch.Tensor) and data.is_floating_point():
             return data.to(self.args.device)
         return super()._prepare_input(data)
