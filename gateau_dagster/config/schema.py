@@ -291,7 +291,6 @@ class KernelConfig(Section):
             yield f"models.{name}.path", model.path
 
 
-FEATURE_SECTIONS: tuple[FeatureSection[Any], ...] = tuple(feature_parts("config", "SECTION", FeatureSection))
 if TYPE_CHECKING:
     Config = KernelConfig
 else:
@@ -301,7 +300,7 @@ else:
         __base__=KernelConfig,
         __module__=__name__,
         __doc__=KernelConfig.__doc__,
-        **{each.key: each.field for each in FEATURE_SECTIONS},
+        **{each.key: each.field for each in feature_parts("config", "SECTION", FeatureSection)},
     )
 
 
