@@ -46,8 +46,8 @@ OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwo
 # A file holds one concept, whole: these bounds catch accidents, they draw no borders.
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
 # Imports of features by the kernel, and modules that the hearts of the house pull in: see scripts/house.py.
-MOST_EDGES = 104
-MOST_REACHED = dict(zip(HEARTS, (185, 57), strict=True))
+MOST_EDGES = 103
+MOST_REACHED = dict(zip(HEARTS, (183, 57), strict=True))
 
 
 def name_of(file: Path) -> str:

@@ -182,7 +182,9 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
     works = [plan.of(asset) for asset in (PASSAGES_TABLE, QUESTIONS_TABLE, CONTEXTS_TABLE)]
     unchosen, unasked, unbuilt = ({*work.partitions} if work is not None else {*()} for work in works)
     missing = [
-        number for part in parts if part in unchosen and state.documents.shard(number := document_number(part)).height
+        number
+        for part in parts
+        if part in unchosen and documents_of(state).shard(number := document_number(part)).height
     ]
     return planned_requests(
         state,
@@ -217,7 +219,7 @@ def planned_requests(
     replies, count = _replies(state, options), token_counter(state.config)
     questions, checked, kept = asked or QuestionRequests(), Outstanding(), 0
     for part in asking:
-        documents = partial(state.documents.documents, document_number(part))
+        documents = partial(documents_of(state).documents, document_number(part))
         questions += question_requests(state.store.read(PASSAGES_TABLE, part).to_dicts(), documents, options, replies)
     for part, are_built in (checking or {}).items():
         rows = _candidate_rows(state, part, are_built=are_built)

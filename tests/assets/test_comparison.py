@@ -20,7 +20,7 @@ from tests.project import make_project
 IDS = [f"s{number:02d}" for number in range(20)]
 
 
-def state_of(folder: Path, method: str, **selection: Any) -> State:
+def opened(folder: Path, method: str, **selection: Any) -> State:
     """A store that holds exactly what the comparison says it reads: all samples scored, 7 of 20 chosen."""
     content = {
         "storage": {"root": str(folder)},
@@ -48,15 +48,15 @@ def found_in(state: State) -> MethodComparison:
 
 
 def test_attention_is_studied_where_both_of_its_tables_are_wanted(tmp_path: Path) -> None:
-    with_both = found_in(state_of(tmp_path / "both", "far_gain"))
+    with_both = found_in(opened(tmp_path / "both", "far_gain"))
     assert with_both.attention is not None and with_both.attention.samples == len(IDS)
-    with_cam = found_in(state_of(tmp_path / "cam", "far_gain_fg"))
+    with_cam = found_in(opened(tmp_path / "cam", "far_gain_fg"))
     assert (with_cam.attention, with_cam.everything.context_tokens) == (None, None)
 
 
 @pytest.mark.parametrize("rule", [{}, {"count": 9}, {"rule": "token_budget", "budget": 1500}])
 def test_as_many_as_are_chosen_are_those_of_the_subset(tmp_path: Path, rule: dict[str, Any]) -> None:
-    found = found_in(state_of(tmp_path, "far_gain", **rule))
+    found = found_in(opened(tmp_path, "far_gain", **rule))
     assert found.chosen == found.pairs[0].overlaps[-1].wanted == 7
 
 

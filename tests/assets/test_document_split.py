@@ -60,7 +60,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-def state_of(folder: Path, **sections: Any) -> State:
+def opened(folder: Path, **sections: Any) -> State:
     """A store with the tables that a choice reads, made up; what is reserved has the highest scores."""
     content = {
         "storage": {"root": str(folder)},
@@ -90,7 +90,7 @@ def state_of(folder: Path, **sections: Any) -> State:
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule: dict[str, Any]) -> None:
-    state = state_of(tmp_path, selection=rule)
+    state = opened(tmp_path, selection=rule)
     reserved = state.read("document_split").filter("reserved")["sample_id"].to_list()
     chosen = chosen_samples(state, Recipe(state.config)).chosen["sample_id"].to_list()
     assert chosen and len(documents_of(reserved)) * QUESTIONS == len(reserved) > 0
@@ -102,13 +102,13 @@ def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule
 
 @pytest.mark.parametrize("evaluation", [{"enabled": False}, {"benchmarks": []}, {"benchmarks": ["needle"]}])
 def test_all_can_be_chosen_where_nothing_is_held_out(tmp_path: Path, evaluation: dict[str, Any]) -> None:
-    state = state_of(tmp_path, selection={"fraction": 1}, evaluation=evaluation)
+    state = opened(tmp_path, selection={"fraction": 1}, evaluation=evaluation)
     assert "document_split" not in state.pipeline.by_key
     assert chosen_samples(state, Recipe(state.config)).chosen.height == DOCUMENTS * QUESTIONS
 
 
 def test_methods_are_compared_on_what_they_can_choose(tmp_path: Path) -> None:
-    state = state_of(tmp_path, selection={"fraction": 0.5})
+    state = opened(tmp_path, selection={"fraction": 0.5})
     chosen = chosen_samples(state, Recipe(state.config)).chosen
     state.store.write(chosen, "selected_subset", None, Stamp(fingerprint="f"))
     reserved = int(state.read("document_split")["reserved"].sum())
@@ -163,7 +163,7 @@ def test_a_document_is_limited_whether_samples_are_reserved_or_not(
 ) -> None:
     if rule.get("rule") == "per_source":
         rule = rule | {"short_source": "share"}
-    state = state_of(tmp_path, selection=rule | {"per_document": 1}, evaluation=evaluation)
+    state = opened(tmp_path, selection=rule | {"per_document": 1}, evaluation=evaluation)
     chosen = chosen_samples(state, Recipe(state.config)).chosen["sample_id"].to_list()
     assert chosen and len(documents_of(chosen)) == len(chosen)
 
@@ -175,9 +175,9 @@ def test_the_same_similarity_counts_whether_that_benchmark_runs_or_not(
     options = {} if similarity is None else {"heldout": {"similarity": similarity}}
     wanted = {"similarity of near-duplicates": similarity or 0.5}
     for evaluation in ({"enabled": False}, {"benchmarks": ["needle"]}):
-        state = state_of(tmp_path, selection={"per_document": 1}, evaluation={**evaluation, **options})
+        state = opened(tmp_path, selection={"per_document": 1}, evaluation={**evaluation, **options})
         assert state.asset("document_split").settings == wanted
-    state = state_of(tmp_path, selection={"per_document": 1}, evaluation=options)
+    state = opened(tmp_path, selection={"per_document": 1}, evaluation=options)
     assert state.asset("document_split").settings == {"reserved share": 0.1, **wanted}
 
 

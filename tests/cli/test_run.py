@@ -23,7 +23,7 @@ IFD_AUROC = (3 + 0.5 + 1) / 9  # pairs in order: a 3; c ties with d; e is above 
 PRESETS = {"paper": [6, 5, 4, 3, 2, 1], "official": [1, 2, 3, 4, 5, 6], "robust": [9, 1, 8, 2, 7, 3]}
 
 
-def state_of(folder: Path, method: str, **selection: Any) -> State:
+def opened(folder: Path, method: str, **selection: Any) -> State:
     """A store with the scores of ifd and of the presets."""
     config = configured(
         storage={"root": "store"},
@@ -54,7 +54,7 @@ def said(state: State) -> str:
 
 
 def test_the_method_s_figure_is_that_of_the_page(tmp_path: Path) -> None:
-    state = state_of(tmp_path, "ifd")
+    state = opened(tmp_path, "ifd")
     assert said(state) == (
         f"Samples that need far context (far), AUROC by method: ifd {IFD_AUROC:.3f} (selects). 0.5 is chance.\n"
     )
@@ -74,18 +74,18 @@ def test_the_method_s_figure_is_that_of_the_page(tmp_path: Path) -> None:
 def test_the_deciding_method_stands_beside_the_presets_and_is_marked(tmp_path: Path) -> None:
     presets = "AUROC by preset: paper 0.667, official 0.333, robust 1.000"
     assert f"{presets}; by method: ifd {IFD_AUROC:.3f} (selects). 0.5" in said(
-        state_of(tmp_path, "ifd", compare=["gateau"])
+        opened(tmp_path, "ifd", compare=["gateau"])
     )
-    assert f"{presets} (selects). 0.5 is chance." in said(state_of(tmp_path, "gateau"))
-    assert "official 0.333 (selects), robust 1.000. 0.5" in said(state_of(tmp_path, "gateau", preset="official"))
+    assert f"{presets} (selects). 0.5 is chance." in said(opened(tmp_path, "gateau"))
+    assert "official 0.333 (selects), robust 1.000. 0.5" in said(opened(tmp_path, "gateau", preset="official"))
 
 
 @pytest.mark.parametrize("known", [[], ["no such source"], ["far", "near"]])
 def test_without_a_ground_truth_that_tells_samples_apart_nothing_is_said(tmp_path: Path, known: list[str]) -> None:
-    assert said(state_of(tmp_path, "ifd", ground_truth=known)) == ""
+    assert said(opened(tmp_path, "ifd", ground_truth=known)) == ""
 
 
 def test_a_table_that_is_not_made_is_left_out(tmp_path: Path) -> None:
-    state = state_of(tmp_path, "ifd", compare=["gateau"])
+    state = opened(tmp_path, "ifd", compare=["gateau"])
     (tmp_path / "store" / "combined_scores.parquet").unlink()
     assert "preset" not in said(state) and "by method: ifd" in said(state)

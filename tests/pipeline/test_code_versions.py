@@ -33,7 +33,7 @@ from tests.project import make_project
 
 # What each constant is the version of: assets, or the first part of their names.
 CONSTANTS: dict[str, set[str]] = {
-    "data.index.CODE_VERSION": {"raw_long_sft"},
+    "data.input_index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "data.document_split.CODE_VERSION": {"document_split"},
     # Where a benchmark asks questions, or a judge is there: see test_evaluation_assets.
@@ -213,7 +213,7 @@ def test_the_input_is_read_anew_as_the_new_code_reads_it(tmp_path: Path, monkeyp
 
     to_samples = index.to_samples
     monkeypatch.setattr(index, "to_samples", shorter)
-    raise_version(monkeypatch, "gateau_dagster.data.index.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.data.input_index.CODE_VERSION")
     assert planned(project) == dict.fromkeys("012", "changed: code version; input")
     second = read_and_write(project)
     expected = first.with_columns(pl.col("response").str.strip_suffix(" ."))

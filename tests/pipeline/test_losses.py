@@ -36,14 +36,14 @@ MIX = tables.schema(tables.TRAINING_MIX)
 REJECTS = tables.schema(tables.REJECTED)
 
 
-def state_of(folder: Path, **sections: Any) -> State:
+def opened(folder: Path, **sections: Any) -> State:
     return state_of(config=configured(storage={"root": str(folder / "store")}, folder=folder, **sections))
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
     """A store with a mix of 3 sequences of 2 samples, and 4 of about 8 short conversations; each rejected 2."""
-    found = state_of(
+    found = opened(
         tmp_path,
         long_sft={"path": "long.jsonl", "shards": 1},
         short_chat={"path": "chat.json", "fraction": 0.5},
@@ -189,7 +189,7 @@ def _rejected(*names: str, reason: str) -> pl.DataFrame:
 
 
 def asking(folder: Path, **evaluation: Any) -> State:
-    state = state_of(folder)
+    state = opened(folder)
     asked = EvaluationConfig(benchmarks=("quiz",), **evaluation)
     return state_of(config=state.config.model_copy(update={"evaluation": asked}))
 
@@ -263,7 +263,7 @@ def effort(tokens: int, seconds: float) -> dict[str, float]:
 def scored_state(tmp_path: Path) -> State:
     """Three samples in two shards, one of which was rejected when it was scored."""
     write_samples(tmp_path / "long.jsonl", [sample(0)])
-    found = state_of(tmp_path, long_sft={"path": "long.jsonl", "shards": 2})
+    found = opened(tmp_path, long_sft={"path": "long.jsonl", "shards": 2})
     rejected = pl.DataFrame({"sample_id": ["x"], "reason": ["the response is empty"]})
     for shard, rows in (("0", 2), ("1", 1)):
         found.store.write(table(tables.RAW_LONG_SFT, rows), RAW, shard, Stamp(fingerprint="f"))

@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path, samples=8, shards=2, models=models)
 
 
-def state_of(project: Path) -> State:
+def opened(project: Path) -> State:
     return state_of(config=load_project(project))
 
 
@@ -36,7 +36,7 @@ def test_damaged_files_are_named_with_their_place(project: Path) -> None:
     file = project.parent / "short" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "num_attention_heads": 0}))
     with refused("models.file_damaged", match=r"^models\.short\.path: .* num_attention_heads: '0'"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, code: str
     for file in (project.parent / "long").glob(files):
         file.unlink()
     with refused(code, match=r"^models\.long\.path: .*/long "):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, code: str
 def test_what_transformers_cannot_read_is_told(project: Path, name: str, file: str, content: str) -> None:
     (project.parent / "long" / file).write_text(content)
     with refused("models.file_damaged", match=rf"^models\.long\.path: .*{name} "):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
 
 
 @pytest.mark.parametrize("kind", ["LlamaForCausalLM", "LlamaConfig"])
@@ -69,17 +69,17 @@ def test_a_tokenizer_class_that_is_none_is_told(project: Path, kind: str) -> Non
         file = project.parent / name / "tokenizer_config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": kind}))
     with refused("models.file_damaged", match=rf"^models\.\w+\.path: .*tokenizer .*{kind}"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
     assert known_tokenizer(load_project(project), "long") is None
 
 
 def test_a_first_token_that_is_lost_with_its_file_is_told(project: Path) -> None:
-    assert checks_of(state_of(project)).warnings == []
+    assert checks_of(opened(project)).warnings == []
     for name in ("short", "long"):
         (project.parent / name / "tokenizer_config.json").unlink()
     for file in project.parent.glob("*/special_tokens_map.json"):
         file.unlink()
-    state = state_of(project)
+    state = opened(project)
     checked_plan(state)
     assert {line.partition(" ")[0] for line in checks_of(state).warnings} == {"models.short.path:", "models.long.path:"}
     assert "has no tokenizer_config.json. Without it, texts lack the <bos>" in checks_of(state).warnings[0]
@@ -90,21 +90,21 @@ def test_a_model_without_a_first_token_loses_none(project: Path) -> None:
         (project.parent / name / "tokenizer_config.json").unlink()
         file = project.parent / name / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "bos_token_id": None}))
-    assert checks_of(state_of(project)).warnings == []
+    assert checks_of(opened(project)).warnings == []
 
 
 def test_two_tokenizers_are_no_pair(project: Path) -> None:
     tokenizer().save_pretrained(project.parent / "short")
     with refused("models.not_homologous", match=r"models\.short"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
     change_config(project, selection={"method": "ladm", "options": {"ladm": {"span_length": 4, "first_scored": 6}}})
-    assert checked_plan(state_of(project)), "nothing compares them"
+    assert checked_plan(opened(project)), "nothing compares them"
 
 
 def test_a_tokenizer_that_only_says_more_is_the_same(project: Path) -> None:
     file = project.parent / "short" / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": 99}))
-    assert checked_plan(state_of(project))
+    assert checked_plan(opened(project))
 
 
 def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,10 +117,10 @@ def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.M
     monkeypatch.setattr(model_checks, "try_chat_template", note)
     change_config(project, scoring={"template": "chat"})
     for _ in range(2):
-        assert checked_plan(state_of(project))
+        assert checked_plan(opened(project))
     assert tried == ["models.long.path"], "of two models with the same tokenizer one is tried"
     (project.parent / "long" / "chat_template.jinja").write_text("another")
-    loadable_model(state_of(project), "long")
+    loadable_model(opened(project), "long")
     assert tried[1:] == ["models.long.path"]
 
 
@@ -156,9 +156,7 @@ def test_a_chat_template_that_is_still_to_be_fetched_is_told(project: Path) -> N
     change_config(project, scoring=chat, models={"long": {"path": "nobody/nothing", "revision": "v2"}})
     [said] = unknown_chat_templates(load_project(project))
     assert said.startswith("models.long.path: the tokenizer of nobody/nothing is not on this machine yet")
-    assert (
-        "`hf download nobody/nothing --revision v2 --include" in said and said in checks_of(state_of(project)).warnings
-    )
+    assert "`hf download nobody/nothing --revision v2 --include" in said and said in checks_of(opened(project)).warnings
     change_config(project, scoring={**chat, "template": "gateau"})
     assert unknown_chat_templates(load_project(project)) == []
 
@@ -171,7 +169,7 @@ def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
     index = project.parent / "long" / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}))
     with refused("models.incomplete", match=r"^models\.long\.path: .* 1 of .* 2 .* model-2\.safetensors"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
     for damaged, code in (
         ("{", "models.file_damaged"),
         ("{}", "models.incomplete"),
@@ -179,15 +177,15 @@ def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
     ):
         index.write_text(damaged)
         with refused(code):
-            checked_plan(state_of(project))
+            checked_plan(opened(project))
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
-    assert checked_plan(state_of(project))
+    assert checked_plan(opened(project))
 
 
 def test_bin_files_alone_want_trust(project: Path) -> None:
     (project.parent / "long" / "model.safetensors").rename(project.parent / "long" / "pytorch_model.bin")
     with refused("models.pickled", match=r"^models\.long\.path"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
 
 
 @pytest.mark.parametrize(("kind", "architecture"), [("t5", "T5ForConditionalGeneration"), ("bert", "BertForMaskedLM")])
@@ -200,16 +198,16 @@ def test_what_generates_no_text_is_told(project: Path, kind: str, architecture: 
         change_config(project, training={"enabled": True}, variants=also)
     edit(folder / "config.json", model_type=kind, architectures=[architecture], is_encoder_decoder=kind == "t5")
     with refused("models.not_causal", match=rf"^{of}\.path: .* is a {architecture}, not a causal language model"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
 
 
 def test_layers_for_adapters_that_the_model_lacks_are_told_before_anything_runs(project: Path) -> None:
     for modules in (["qproj"], ["q_proj", "qproj"]):
         change_config(project, training={"enabled": True, "lora": {"modules": modules}})
         with refused("training.lora", match="'qproj' does not fit this model"):
-            checked_plan(state_of(project))
+            checked_plan(opened(project))
     change_config(project, training={"enabled": True, "lora": {"modules": ["q_proj"]}})
-    assert checked_plan(state_of(project)).work
+    assert checked_plan(opened(project)).work
 
 
 def learned(folder: Path, positions: int) -> None:
@@ -219,17 +217,17 @@ def learned(folder: Path, positions: int) -> None:
 def test_positions_that_a_model_has_not_learned_are_told(project: Path) -> None:
     learned(project.parent / "long", 64)
     with refused("models.positions", match=r"^models\.long\.path"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
     for window, fits in ((100, False), (64, True)):
         models = {"short": {"path": "short"}, "long": {"path": "long", "context": "window", "window": window}}
         change_config(project, models=models)
         if fits:
-            assert checked_plan(state_of(project))
+            assert checked_plan(opened(project))
         else:
             with refused("models.positions", match="64 learned positions, fewer than a window of 100 tokens"):
-                checked_plan(state_of(project))
+                checked_plan(opened(project))
     change_config(project, models={"long": {"path": "long"}}, selection={"method": "length"})
-    assert checked_plan(state_of(project)), "it scores nothing"
+    assert checked_plan(opened(project)), "it scores nothing"
     with refused("models.positions", match=r"^models\.long\.path"):
         model_checks.check_folder(load_project(project), "long", "hub:org/model:commit", scores=True)
 
@@ -238,7 +236,7 @@ def test_a_rotary_base_of_a_model_without_rotary_embedding_is_told(project: Path
     learned(project.parent / "long", 512)
     change_config(project, models={"long": {"path": "long", "rope_theta": 1e6}})
     with refused("models.no_rotary", match=r"^models\.long\.path"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
 
 
 CHATML = (
@@ -270,17 +268,17 @@ def use_template(project: Path, template: str) -> None:
 
 
 def test_an_answer_without_an_end_is_refused_before_anything_is_scored(chatting: Path) -> None:
-    assert checked_plan(state_of(chatting))
+    assert checked_plan(opened(chatting))
     use_template(chatting, CHATML.replace("</s>", " over."))
     with refused("models.no_end", match=r"^training\.model"):
-        checked_plan(state_of(chatting))
+        checked_plan(opened(chatting))
     change_config(chatting, training={"enabled": False})
-    assert checked_plan(state_of(chatting)), "nothing is trained"
+    assert checked_plan(opened(chatting)), "nothing is trained"
     change_config(chatting, training={"enabled": True}, scoring={"template": "gateau"})
-    assert checked_plan(state_of(chatting))
+    assert checked_plan(opened(chatting))
     edit(chatting.parent / "long" / "tokenizer_config.json", eos_token=None)
     with refused("models.no_end", match=r"^training\.model"):
-        checked_plan(state_of(chatting))
+        checked_plan(opened(chatting))
 
 
 def test_what_a_template_does_with_the_data_is_told_before_anything_runs(
@@ -291,10 +289,10 @@ def test_what_a_template_does_with_the_data_is_told_before_anything_runs(
 
     def told() -> str:
         return "\n".join(
-            each for each in checks_of(state_of(chatting)).warnings if "template" in each or "short_chat" in each
+            each for each in checks_of(opened(chatting)).warnings if "template" in each or "short_chat" in each
         )
 
-    assert checked_plan(state_of(chatting)) and told() == ""
+    assert checked_plan(opened(chatting)) and told() == ""
     assert trials.call_count == 1, "one trial for both models, with the data's records and without"
     use_template(chatting, BLOCK)
     assert "models.short: its chat template puts '[THINK][/THINK]' before a finished answer" in told()
@@ -316,7 +314,7 @@ def test_a_template_that_fails_only_with_the_data_is_tried_without_them(
 
     trials = Mock(wraps=fails_with_records)
     monkeypatch.setattr(model_checks, "try_chat_template", trials)
-    config = state_of(chatting).config
+    config = opened(chatting).config
     for records in ([{"messages": []}], (), [{"messages": []}]):
         found = model_checks._remembered_trial(config, chatting.parent / "long", "place", "", False, records)
         assert found.records.tried == 0
@@ -329,24 +327,24 @@ def test_conversations_of_the_long_data_are_tried_too(chatting: Path) -> None:
         file.write(json.dumps({"id": "talk", "messages": talk, "tools": [{"name": "f"}]}) + "\n")
     use_template(chatting, BLOCK)
     said = "rewrites earlier turns. 1 of the first 2 answers (50 %) of long_sft stay in the text without loss"
-    told = "\n".join(checks_of(state_of(chatting)).warnings)
+    told = "\n".join(checks_of(opened(chatting)).warnings)
     assert said in told and "long_sft.turns: each trains each answer" in told and "of short_chat" in told
     change_config(chatting, training={"trained_turns": "last"})
-    assert "of long_sft" not in "\n".join(checks_of(state_of(chatting)).warnings)
+    assert "of long_sft" not in "\n".join(checks_of(opened(chatting)).warnings)
     use_template(chatting, "{% if tools %}{{ raise_exception('no tools') }}{% endif %}" + CHATML)
     assert "1 of the first 1 conversation (100 %) of long_sft will be rejected" in "\n".join(
-        checks_of(state_of(chatting)).warnings
+        checks_of(opened(chatting)).warnings
     )
 
 
 def test_rows_are_kept_where_a_template_prints_nothing_more_before_an_answer(chatting: Path) -> None:
     def settings(template: str) -> set[str]:
         use_template(chatting, template)
-        state = state_of(chatting)
+        state = opened(chatting)
         return {
             *map(str, state.resolved("perplexity/long").settings),
             *map(str, state.resolved("training_mix").settings),
         }
 
-    assert state_of(chatting).observed.frames == {}
+    assert opened(chatting).observed.frames == {}
     assert settings(BLOCK) - settings(CHATML) == {"chat template's frame"}

@@ -23,7 +23,7 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path, samples=12, shards=3)
 
 
-def state_of(project: Path) -> State:
+def opened(project: Path) -> State:
     return state_of(config=load_project(project))
 
 
@@ -47,7 +47,7 @@ def fill(state: State) -> None:
 
 
 def test_an_empty_store_misses_everything(project: Path) -> None:
-    state = state_of(project)
+    state = opened(project)
     assert set(state.recorded().values()) == {None}
     plan = state.plan()
     assert [work.asset for work in plan.work] == [asset.key for asset in state.pipeline.assets]
@@ -58,14 +58,14 @@ def test_an_empty_store_misses_everything(project: Path) -> None:
 
 
 def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_path: Path) -> None:
-    fill(state_of(project))
-    assert not state_of(project).plan()
+    fill(opened(project))
+    assert not opened(project).plan()
     change_config(project, scoring={"batch_tokens": 7}, execution={"retries": 0})
-    assert not state_of(project).plan()
+    assert not opened(project).plan()
     records = [sample(number) for number in range(12)]
     records[4] = {**records[4], "response": "another answer ."}
     write_samples(tmp_path / "long.jsonl", records)
-    state = state_of(project)
+    state = opened(project)
     plan = state.plan()
     raw = plan.of("raw_long_sft")
     assert raw is not None and len(raw.partitions) == 1 and raw.reasons[raw.partitions[0]] == "changed: input"
@@ -76,12 +76,12 @@ def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_p
 def test_a_change_under_the_same_size_and_time_is_planned_where_contents_are_verified(
     project: Path, tmp_path: Path
 ) -> None:
-    fill(state_of(project))
+    fill(opened(project))
     reading, trusting = ({"path": "long", "verify": verify} for verify in ("content", "signature"))
     change_config(project, long_sft={"verify": "content"}, models={"long": reading})
-    assert not state_of(project).plan(), "how a change is noticed changes nothing"
+    assert not opened(project).plan(), "how a change is noticed changes nothing"
     change_config(project, long_sft={"verify": "signature"}, models={"long": trusting})
-    assert not state_of(project).plan()
+    assert not opened(project).plan()
     for file, old, new in (("long.jsonl", b"recall", b"rECALL"), ("long/config.json", b"silu", b"gelu")):
         path = tmp_path / file
         status, content = path.stat(), path.read_bytes()
@@ -89,33 +89,33 @@ def test_a_change_under_the_same_size_and_time_is_planned_where_contents_are_ver
         path.write_bytes(content.replace(old, new, 1))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         assert path.stat().st_size == status.st_size
-    assert not state_of(project).plan(), "nothing tells that they were written"
+    assert not opened(project).plan(), "nothing tells that they were written"
     change_config(project, long_sft={"verify": "content"})
-    raw = state_of(project).plan().of("raw_long_sft")
+    raw = opened(project).plan().of("raw_long_sft")
     assert raw is not None and list(raw.reasons.values()) == ["changed: input"]
     change_config(project, models={"long": reading})
-    work = state_of(project).plan().of("perplexity/long")
+    work = opened(project).plan().of("perplexity/long")
     assert work is not None and all("models.long weights" in reason for reason in work.reasons.values())
 
 
 def test_a_removed_sample_changes_its_shard(project: Path, tmp_path: Path) -> None:
-    fill(state_of(project))
+    fill(opened(project))
     write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(11)])
-    plan = state_of(project).plan()
+    plan = opened(project).plan()
     assert plan.work[0].asset == "raw_long_sft" and len(plan.work[0].partitions) == 1
     assert plan.of("report") is not None
 
 
 def test_new_weights_at_the_same_path_change_what_that_model_made(project: Path, tmp_path: Path) -> None:
-    fill(state_of(project))
+    fill(opened(project))
     config = tmp_path / "short" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "rms_norm_eps": 1e-3}))
-    planned = {work.asset for work in state_of(project).plan().work}
+    planned = {work.asset for work in opened(project).plan().work}
     assert planned == {"perplexity/short", "combined_scores", "selected_subset", "report"}
 
 
 def test_versions_of_inputs_and_of_upstreams(project: Path) -> None:
-    state = state_of(project)
+    state = opened(project)
     assert state.versions_now("raw_long_sft", "0") == {INPUT: state.shard_input("0")}
     with pytest.raises(MissingUpstreamError, match=r"cam\[1\] needs raw_long_sft\[1\].*gateau run"):
         state.versions_now("cam", "1")
@@ -130,16 +130,16 @@ def test_versions_of_inputs_and_of_upstreams(project: Path) -> None:
 def test_a_rule_that_the_data_cannot_meet_is_known_before_anything_runs(tmp_path: Path) -> None:
     project = make_project(tmp_path, selection={"rule": "per_source", "shares": {"far": 1, "absent": 2}})
     with refused("selection.unknown_source", match=r"selection\.shares: .*'absent'; .*far, near"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
 
 
 def test_a_model_that_cannot_serve_its_method_is_known_before_anything_runs(tmp_path: Path) -> None:
     options = {"ladm": {"model": "short", "span_length": 16, "first_scored": 6}}  # 112 tokens, where theta_A sees 64
     project = make_project(tmp_path, selection={"method": "ladm", "options": options})
     with refused("methods.no_sample_fits", match=r"^selection\.options\.ladm: .*112 "):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
     change_config(project, models={"short": {"path": "short"}, "long": {"path": "long"}})
-    assert checked_plan(state_of(project))
+    assert checked_plan(opened(project))
 
 
 def test_data_that_a_method_cannot_use_are_refused_before_anything_runs(project: Path) -> None:
@@ -147,4 +147,4 @@ def test_data_that_a_method_cannot_use_are_refused_before_anything_runs(project:
     change_config(project, models={"mini": {"path": "mini", "task": "embedding"}},
                   selection={"compare": ["target"], "options": options})  # fmt: skip
     with refused("methods.embedding_target", match="'nowhere'"):
-        checked_plan(state_of(project))
+        checked_plan(opened(project))
