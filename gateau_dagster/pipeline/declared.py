@@ -128,7 +128,7 @@ def left_out_sentence(config: Config, left_out: Iterable[str]) -> str:
 
 
 def _sections(config: Config) -> Callable[[Asset], list[Any]]:
-    """Return a function that returns an asset's sections, without places, and without settings that change no result."""
+    """Return a function that returns an asset's sections, without places and without settings that change no result."""
     places = {"path", "revision"}
     without = {
         "short_chat": places,

@@ -10,6 +10,7 @@ import pytest
 from gateau_dagster.assets.comparison import compared as compared_now
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.selection_reads import comparison_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent

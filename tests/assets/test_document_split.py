@@ -19,6 +19,7 @@ from gateau_dagster.explore.one_sample import one_sample
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.data_checks import too_few
 from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import comparison_reads, selection_reads
 from gateau_dagster.pipeline.state import State

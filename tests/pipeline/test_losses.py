@@ -23,6 +23,7 @@ from gateau_dagster.pipeline.losses import (
     unfilled,
     unseen_shares,
 )
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State

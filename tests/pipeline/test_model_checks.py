@@ -15,6 +15,7 @@ from gateau_dagster.pipeline import model_checks
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.model_checks import unknown_chat_templates
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.error_codes import refused

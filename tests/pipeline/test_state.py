@@ -10,6 +10,7 @@ import pytest
 from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.pipeline.checks import checked_plan
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import INPUT, Plan
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
