@@ -69,7 +69,13 @@ def attention_rows(query: Tensor, key: Tensor, heads: slice, rows: slice, how: A
     groups = query.shape[0] // key.shape[0]
     some = query[heads.start * groups : heads.stop * groups, rows]  # [h G, R, D]
     some = some.reshape(heads.stop - heads.start, -1, query.shape[-1])
-    scores = _products(some, key[heads, first : rows.stop].transpose(1, 2), how.scaling)
+    keys = key[heads, first : rows.stop].transpose(1, 2)  # [h, D, N]
+    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+        # Multiply in half precision, and add up in float32, which needs no copy of the keys.
+        scores = torch.bmm(some, keys, out_dtype=torch.float32).mul_(how.scaling)
+    else:
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        scores = torch.bmm(some.to(dtype) * how.scaling, keys.to(dtype))
     scores = scores.view(scores.shape[0], groups, rows.stop - rows.start, -1)
     if how.softcap is not None:
         scores.div_(how.softcap).tanh_().mul_(how.softcap)
@@ -78,15 +84,6 @@ def attention_rows(query: Tensor, key: Tensor, heads: slice, rows: slice, how: A
         return torch.softmax(scores, dim=-1)
     sink = how.sinks.to(scores.dtype).view(-1, groups, 1, 1)[heads].expand(-1, -1, scores.shape[2], 1)
     return torch.softmax(torch.cat([scores, sink], dim=-1), dim=-1)[..., :-1]
-
-
-def _products(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
-    """Return scaling · queries [h, G R, D] @ keys [h, D, N], in float32 or better: [h, G R, N]."""
-    if queries.is_cuda and queries.dtype in (torch.float16, torch.bfloat16):
-        # Multiply in half precision, and add up in float32, which needs no copy of the keys.
-        return torch.bmm(queries, keys, out_dtype=torch.float32).mul_(scaling)
-    dtype = torch.promote_types(queries.dtype, torch.float32)
-    return torch.bmm(queries.to(dtype) * scaling, keys.to(dtype))
 
 
 def _hide(scores: Tensor, rows: slice, how: AttentionSpec) -> None:

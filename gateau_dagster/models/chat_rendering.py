@@ -80,7 +80,12 @@ def render_chat(
 
 def _dated_template(tokenizer: PreTrainedTokenizerBase, tools: Tools) -> str:
     template = tokenizer.get_chat_template(tools=[dict(tool) for tool in tools] or None)
-    return _fixed_clock() + template if _CALLED in template else template
+    if _CALLED not in template:
+        return template
+    # `strftime_now` as a macro before the template: the library accepts no function of that name, and a macro shadows
+    # its own. The trailing line end is not printed, so the template still begins on a separate line.
+    replaced = "".join(f".replace('%{code}', {_FIXED.strftime(f'%{code}')!r})" for code in _CODES)
+    return f"{{% macro {_CALLED}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}\n{template}"
 
 
 def _with_text_arguments(message: Message) -> Message:
@@ -269,7 +274,6 @@ def _kind(messages: Sequence[Message], turn: int) -> tuple[Any, ...]:
 
 
 def _is_between(block: str, before: str, after: str, message: Message) -> bool:
-    """Return whether a text is the message between these two."""
     fits = len(block) >= len(before) + len(after) and block.startswith(before) and block.endswith(after)
     said = block[len(before) : len(block) - len(after)]
     return fits and _says(said, message["content"], message.get("tool_calls") or ())
@@ -400,7 +404,9 @@ def _as_last(
             first, rest = before_answer(left, answer), printed[len(left) :]
             whole = printed if text == answer else first + answer.strip().removesuffix(text) + rest
             begin = len(left) if text == answer else len(first)
-            return whole, begin, _end(whole, after, ending) if same_end else len(whole.rstrip())
+            # The tokens that end an answer belong to it; without them it ends before the trailing white space.
+            has_ending = same_end and ending and after.startswith(ending)
+            return whole, begin, len(whole) - len(after) + len(ending) if has_ending else len(whole.rstrip())
     what = "prints another answer than the one that is given"
     if calls:
         what = f"does not print its text and its tool calls as they are given. {_CURE}"
@@ -419,10 +425,6 @@ def _says(said: str, answer: str, calls: Sequence[Mapping[str, Any]]) -> bool:
     return True
 
 
-def _end(text: str, after: str, ending: str) -> int:
-    return len(text) - len(after) + len(ending) if ending and after.startswith(ending) else len(text.rstrip())
-
-
 def answer_ending(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the text that the chat template prints after an answer, up to the dedicated tokens that end it.
 
@@ -433,7 +435,9 @@ def answer_ending(tokenizer: PreTrainedTokenizerBase) -> str:
     key = (str(tokenizer.chat_template), str(tokenizer.eos_token), len(tokenizer))
     if key not in _ENDINGS:
         before, after = answer_frame(tokenizer, [{"role": "user", "content": _ASKED}])
-        _ENDINGS[key] = _up_to_end(_own_texts(tokenizer), before.rpartition(_ASKED)[2], after)
+        typed: Any = tokenizer
+        own = {*typed.all_special_tokens, *typed.get_added_vocab()} - {typed.unk_token}  # it may represent any text
+        _ENDINGS[key] = _up_to_end([str(token) for token in own if token], before.rpartition(_ASKED)[2], after)
     return _ENDINGS[key]
 
 
@@ -448,11 +452,6 @@ def _up_to_end(tokens: Sequence[str], before: str, after: str) -> str:
         if token == of_user:
             break
     return after[:place]
-
-
-def _own_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    typed: Any = tokenizer
-    return [str(token) for token in {*typed.all_special_tokens, *typed.get_added_vocab()} - {typed.unk_token} if token]
 
 
 def own_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[int, ...]:
@@ -477,13 +476,3 @@ def rendering_settings(template: str, change: tuple[str, str] = ("", "")) -> dic
     if template != "chat":
         return {}
     return {"chat template's date": FIXED_DATE} | ({"chat template's frame": list(change)} if any(change) else {})
-
-
-def _fixed_clock() -> str:
-    """Return `strftime_now` as a macro to put before the template: the library accepts no function of that name.
-
-    The macro shadows the library's function. Its trailing line end is not printed, so the template still begins on a
-    separate line.
-    """
-    replaced = "".join(f".replace('%{code}', {_FIXED.strftime(f'%{code}')!r})" for code in _CODES)
-    return f"{{% macro {_CALLED}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}\n"

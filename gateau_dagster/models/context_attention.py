@@ -4,6 +4,17 @@ While the model runs, the rows softmax(q_y Kᵀ) of the response are recomputed 
 and added up. Memory is linear in the prompt's length and does not grow with the response.
 """
 
+# Why the rows are recomputed, what it costs, and when another way is better:
+#
+# - `output_attentions=True` is the obvious way, and the twin in the tests. It needs eager attention, and keeps T x T
+#   weights of every head and layer: for 16k tokens and 32 heads that is 32 GiB per layer in float32.
+# - FlashAttention and sdpa keep no weights. What they get is enough: the interface passes query and key as they enter
+#   the product, rotated and normalised. Hooks on the modules would see states before that, by architecture.
+# - The price is one more product of the response's queries and all keys, in each layer. It grows with the response: at
+#   |y| = T it repeats half of attention's products. On a GPU a pass of 16k tokens with 200 response tokens takes about
+#   5 % longer for it (docs/evidence/benchmarks.md). The same pass gives the perplexity of the full prompt.
+# - The mean over rows is summed in float64: a weight is about 1/T, and thousands of them are added up.
+
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -45,7 +56,12 @@ class _AttentionCollector:
         """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
         total = torch.zeros(query.shape[1], dtype=torch.float64, device=query.device)
         for piece, rows in self._pieces(query.shape[1], pattern):
-            _add_rows(total[piece], query[:, piece], key[:, piece], rows, how)
+            into, q, k = total[piece], query[:, piece], key[:, piece]
+            for heads, some in row_blocks(q, k.shape[0], *rows, how):
+                weights = attention_rows(q, k, heads, some, how)
+                weights = weights.reshape(-1, weights.shape[-1])  # [h G R, N]
+                # A product with ones sums columns faster than `sum` does.
+                into[how.first_key(some.start) : some.stop] += weights.new_ones(weights.shape[0]) @ weights
         first, last = self.columns
         self.layers.append(total[first:last] / (query.shape[0] * (self.rows[1] - self.rows[0])))
 
@@ -58,15 +74,6 @@ class _AttentionCollector:
                 found.append((slice(begin, begin + size), (start, stop)))
             begin += size
         return found
-
-
-def _add_rows(total: Tensor, query: Tensor, key: Tensor, rows: tuple[int, int], how: AttentionSpec) -> None:
-    """Add to `total` [T] the weights of the query rows, summed over heads and rows."""
-    for heads, some in row_blocks(query, key.shape[0], *rows, how):
-        weights = attention_rows(query, key, heads, some, how)
-        weights = weights.reshape(-1, weights.shape[-1])  # [h G R, N]
-        # A product with ones sums columns faster than `sum` does.
-        total[how.first_key(some.start) : some.stop] += weights.new_ones(weights.shape[0]) @ weights
 
 
 @dataclass(frozen=True, kw_only=True)

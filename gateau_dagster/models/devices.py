@@ -24,8 +24,10 @@ def resolve_device(device: str) -> torch.device:
 
     Raises GateauError for an absent or unknown device.
     """
-    if device == "auto":
-        return _freest_gpu() if torch.cuda.is_available() else torch.device("cpu")
+    if device == "auto" and not torch.cuda.is_available():
+        return torch.device("cpu")
+    if device == "auto":  # the most free memory, so that parallel steps spread over the GPUs
+        return torch.device("cuda", max(range(torch.cuda.device_count()), key=_free_memory))
     try:
         target = torch.device(device)
     except RuntimeError as error:
@@ -96,7 +98,7 @@ def matrix_product_speed(device: str, dtype: str) -> float | None:
     """Return the FLOP/s of a matrix product of this type on this device; None if there is not enough memory for it.
 
     It is measured once per process, as the fastest of several products. On the CPU it is the speed of one core times
-    torch's threads: on a busy machine one core is free for a moment, but never all of them together.
+    torch's threads. On a busy machine one core is free for a moment, but never all of them together.
     """
     from gateau_dagster.models.memory import is_out_of_memory
 
@@ -126,12 +128,6 @@ def _timed(device: torch.device, run: Callable[[], object]) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - started
-
-
-def _freest_gpu() -> torch.device:
-    """Return the GPU with the most free memory, so that parallel steps spread over the GPUs."""
-    free = [_free_memory(index) for index in range(torch.cuda.device_count())]
-    return torch.device("cuda", free.index(max(free)))
 
 
 def _free_memory(index: int) -> int:

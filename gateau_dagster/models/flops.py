@@ -23,7 +23,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.model_config import class_of, first_of, spans_of
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
     from transformers import PreTrainedModel
     from transformers.configuration_utils import PreTrainedConfig
 
@@ -109,7 +109,6 @@ def _work(layer: nn.Module, share: float) -> LayerWork:
 
 
 def _matrices(module: nn.Module, share: float) -> float:
-    """Return the multiply-adds of one token in all matrices of a module."""
     return sum(_own(part, name, share) for name, part in module.named_modules())
 
 
@@ -123,14 +122,9 @@ def _own(part: nn.Module, name: str, share: float) -> float:
     if isinstance(part, nn.Embedding):
         return 0.0
     of_experts = share if "experts" in name.split(".") and "shared_experts" not in name.split(".") else 1.0
-    return of_experts * sum(
-        weight.numel() for name, weight in part.named_parameters(recurse=False) if _multiplies(name, weight)
-    )
-
-
-def _multiplies(name: str, weight: Tensor) -> bool:
-    """Return whether a parameter is a matrix; the biases of experts have two dimensions as well."""
-    return weight.ndim > 1 and "bias" not in name
+    # The biases of experts have two dimensions, like matrices.
+    own = part.named_parameters(recurse=False)
+    return of_experts * sum(weight.numel() for name, weight in own if weight.ndim > 1 and "bias" not in name)
 
 
 def _state(part: nn.Module) -> int:
@@ -219,11 +213,14 @@ class ModelShape:
         if not alike(text):
             return cls.built(config)
         hidden, heads = text.hidden_size, text.num_attention_heads
+        kv_heads = getattr(text, "num_key_value_heads", None) or getattr(text, "num_kv_heads", None) or heads
+        if text.model_type == "falcon" and not text.new_decoder_architecture:
+            kv_heads = 1 if text.multi_query else heads
         return cls(
             layers=text.num_hidden_layers,
             hidden=hidden,
             heads=heads,
-            kv_heads=_kv_heads(text, heads),
+            kv_heads=kv_heads,
             head_dim=getattr(text, "head_dim", None) or hidden // heads,
             vocabulary=text.vocab_size,
             gated=text.model_type not in _UNGATED,
@@ -324,14 +321,13 @@ class ModelShape:
 
     @property
     def _attention(self) -> Counter[tuple[int | None, int]]:
-        """Return the number of layers for each pair of span and total width of the heads."""
+        # Layers by span and total width of the heads: each of these few kinds costs one pass over the lengths.
         spans = self.spans or (None,) * self.layers
         widths = [layer.width for layer in self.each] or [self.heads * self.head_dim] * len(spans)
         return Counter(zip(spans, widths, strict=True))
 
 
 def _pairs(lengths: Lengths, span: int | None) -> Lengths:
-    """Return the number of pairs of a query and a key that it sees, per document length, in one layer."""
     seen = lengths if span is None else np.minimum(lengths, span)
     return seen * (seen + 1) / 2 + (lengths - seen) * seen
 
@@ -343,12 +339,6 @@ def alike(text: Any) -> bool:
     if any(getattr(text, name, None) for name in _OTHERWISE):
         return False
     return all(isinstance(getattr(text, name, None), int) for name in _SIZES)
-
-
-def _kv_heads(text: Any, heads: int) -> int:
-    if text.model_type == "falcon" and not text.new_decoder_architecture:
-        return 1 if text.multi_query else heads
-    return getattr(text, "num_key_value_heads", None) or getattr(text, "num_kv_heads", None) or heads
 
 
 def _feed_forward(text: Any) -> dict[str, Any]:

@@ -3,6 +3,20 @@
 Many prompts, of any samples, are one packed row. Nothing waits for the device until a result is read.
 """
 
+# Why the passes are like this, what they cost, and when another way is better:
+#
+# - Segment prompts are most of the work: a prompt of some hundred tokens for each segment of a context. One pass for
+#   each would leave a GPU waiting for Python, and padding would compute tokens that nobody reads. Batches are packed
+#   rows.
+# - All tokens are given and none is generated, so no pass keeps keys and values. Where tokens are generated, as in an
+#   evaluation, the cache is what counts, and `generate` or a server is the right tool.
+# - Only rows that predict a response token meet the output layer, and these in chunks. Full logits of one prompt of 16k
+#   tokens and a vocabulary of 128k take 8 GiB in float32. A fused output layer was tried, and gained nothing here.
+# - A pass that does not fit is halved after it failed, at the price of that pass. How much fits depends on other users
+#   of the device and on fragmentation, so a bound that arithmetic makes safe would waste much of the memory.
+# - Results are copied behind the queued work, so that Python fills the next batch while a GPU computes this one. On a
+#   CPU a pass is done when it returns, and this costs nothing.
+
 from __future__ import annotations
 
 from collections import deque
@@ -183,7 +197,6 @@ def predicting_span(prompt: Prompt) -> tuple[int, int]:
 
 
 def _predicting(states: Tensor, prompt: Prompt, begin: int) -> Tensor:
-    """Return the rows [|y|, hidden] before each response token of a prompt that begins at row `begin`."""
     start, stop = predicting_span(prompt)
     return states[begin + start : begin + stop]
 
@@ -207,7 +220,7 @@ def token_nll(loaded: LoadedModel, states: Tensor, targets: Sequence[int]) -> Te
 
 
 def _chunk_nll(loaded: LoadedModel, states: Tensor, wanted: Tensor) -> Tensor:
-    """Return the token_nll [n] of rows whose logits fit at once; the logits are freed on return."""
+    # A function, so that its logits are freed before those of the next chunk are made.
     logits = head(loaded, states)
     logs = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     return -logs.gather(1, wanted[:, None].to(logs.device))[:, 0].double()

@@ -1,7 +1,7 @@
 """Compute a decoder's last layer and output layer only for the rows that are read.
 
-In the last layer, keys and values are those of all tokens. The parts that work on each token by itself (feed-forward
-layer, query and output projections) get only the rows that are read, and so do the queries of attention.
+In the last layer, keys and values are those of all tokens. Only the rows that are read go through the parts that work
+on each token by itself: feed-forward layer, query and output projections, and the queries of attention.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -132,7 +132,10 @@ def layers_of(model: PreTrainedModel) -> Sequence[torch.nn.Module]:
 
 def token_wise_parts(layer: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the parts of a layer that treat every token by itself, so that some rows suffice in the last layer."""
-    return feed_forward(layer) + _projections(layer)
+    # The projections to queries and from attention's output. A fused one makes keys, too, so it runs on all rows.
+    attentions = [getattr(layer, name, None) for name in _ATTENTION]
+    found = [getattr(attention, name, None) for attention in attentions for name in _PROJECTIONS]
+    return [*feed_forward(layer), *(part for part in found if isinstance(part, torch.nn.Module))]
 
 
 def output_projection(layer: torch.nn.Module) -> torch.nn.Module | None:
@@ -173,15 +176,6 @@ def only_read_rows(loaded: LoadedModel, rows: ReadRows | None) -> Iterator[None]
 def feed_forward(layer: torch.nn.Module) -> list[torch.nn.Module]:
     """Return a layer's feed-forward parts of a known name."""
     return [part for name in _FEED_FORWARD if isinstance(part := getattr(layer, name, None), torch.nn.Module)]
-
-
-def _projections(layer: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the projections to queries and from attention's output; a fused projection is not one: it runs on all
-    rows.
-    """
-    attentions = [getattr(layer, name, None) for name in _ATTENTION]
-    found = [getattr(attention, name, None) for attention in attentions for name in _PROJECTIONS]
-    return [part for part in found if isinstance(part, torch.nn.Module)]
 
 
 def _narrow(part: torch.nn.Module, rows: ReadRows, hooks: ExitStack) -> None:

@@ -48,7 +48,6 @@ class _Origin(TypedDict):
 
 
 def _origin(config: ModelConfig) -> _Origin:
-    """Return the options with which every part of a checkpoint is read."""
     return {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
 
 
@@ -182,9 +181,9 @@ _TOKENS = 8
 def sees_what_follows(model: PreTrainedModel) -> bool:
     """Return whether another last token changes the logits of the token before it by more than rounding does.
 
-    It does in CPM-Ant, which reads its input as a whole, in BERT and similar models without `is_decoder`, and in
-    decoders that were converted to embed. A probe that fails returns False: the first use reports why. Under ZeRO-3 all
-    ranks must call it.
+    It does in CPM-Ant, which reads its input as a whole, and in BERT and similar models without `is_decoder`. It does
+    in decoders that were converted to embed, too. A probe that fails returns False: the first use reports why. Under
+    ZeRO-3 all ranks must call it.
     """
     first = probe_ids(model, _TOKENS)
     ids = torch.stack([first, torch.cat([first[:-1], first[-1:] - 1])])

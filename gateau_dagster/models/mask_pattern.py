@@ -84,21 +84,16 @@ def describe_mask(
             asked = mask_function(zero, zero, torch.tensor(queries), torch.tensor(keys)).tolist()
         except IndexError as error:  # it looks up each token, and there are fewer than the probe uses
             raise UnknownAttentionError("its mask depends on the tokens") from error
-        for pattern in _candidates(local_size):
+        by_size = [MaskPattern(window=local_size), MaskPattern(chunk=local_size)]
+        for pattern in by_size if local_size is not None else [MaskPattern()]:
             if asked == [pattern.sees(*pair) for pair in zip(queries, keys, strict=True)]:
                 return pattern
     raise UnknownAttentionError("its mask is neither causal, nor that with a sliding window or chunks")
 
 
-def _candidates(local_size: int | None) -> list[MaskPattern]:
-    if local_size is None:
-        return [MaskPattern()]
-    return [MaskPattern(window=local_size), MaskPattern(chunk=local_size)]
-
-
 @lru_cache
 def _pairs(local_size: int | None) -> tuple[list[int], list[int]]:
-    """Return queries and keys at which the candidates, and any of them off by one, differ."""
+    # Queries and keys at which the candidates, and any of them off by one, differ.
     size = local_size or 5
     pairs = [
         (query, key)

@@ -33,8 +33,8 @@ def retained_memory(device: torch.device) -> Iterator[None]:
     next pass requests them. On two cores that takes a fifth of the scoring time. Does nothing for a model on another
     device than the CPU, or if the C library is not glibc.
     """
-    libc = _glibc() if device.type == "cpu" else None
-    if libc is None:
+    libc = ctypes.CDLL(None) if device.type == "cpu" else None
+    if libc is None or not hasattr(libc, "gnu_get_libc_version"):
         yield
         return
     global _users  # noqa: PLW0603
@@ -52,12 +52,6 @@ def retained_memory(device: torch.device) -> Iterator[None]:
                 for option, value in _AFTERWARDS.items():
                     libc.mallopt(option, value)
                 libc.malloc_trim(ctypes.c_size_t(0))
-
-
-def _glibc() -> ctypes.CDLL | None:
-    """Return the running process's C library if it is glibc, else None."""
-    libc = ctypes.CDLL(None)
-    return libc if hasattr(libc, "gnu_get_libc_version") else None
 
 
 _Result = TypeVar("_Result")

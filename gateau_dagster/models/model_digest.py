@@ -22,7 +22,7 @@ _RECORDS = {"training_log.json", "gateau.json", "trainer_state.json"}
 def model_digest(config: Config, name: str) -> str:
     """Return the digest of a configured model's weights, configuration and tokenizer.
 
-    A folder's content hash is cached by size and time of each file: new weights at the same path count, and unchanged
+    A folder's content hash is cached by size and time of each file. New weights at the same path count, and unchanged
     ones are not read again. With `verify: content` they are read each time. The demo's models are identified by their
     recipe, so they need not exist yet. A model that the pipeline makes has the digest of the model that it is made
     from; the store identifies its result.

@@ -3,6 +3,18 @@
 An attention function registered with transformers replaces the model's own inside `document_attention`.
 """
 
+# Why rows are packed, what it costs, and when another way is better:
+#
+# - Padding is the usual way, and works with every model. But a batch of real lengths is mostly padding, as measured in
+#   docs/evidence/benchmarks.md. A packed row has none.
+# - transformers packs rows by their positions, too. With sdpa it then builds a mask of T x T, which is 4 GiB at 64k
+#   tokens. It also takes any jump in the positions for a border, silently. Here the lengths are known, and no mask
+#   exists: a layer gets the pattern of its mask, and calls a kernel for each run of equal lengths, or one for all.
+# - The price is that the model's attention has to be replaced exactly. A list of architectures would be out of date
+#   with each release of transformers. So each loaded model is tried out once, in a few passes of a few tokens.
+# - A model that fails the trial (Mamba, convolutions, unknown masks) gets one prompt per pass. That is exact and
+#   slower, and for a single long prompt it loses only what the last layer could leave out.
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -159,8 +171,8 @@ def lone_states(loaded: LoadedModel, document: Sequence[int]) -> Tensor:
 def packs_documents(loaded: LoadedModel) -> bool:
     """Return whether documents packed into one row come out as each would alone; probed once per loaded model.
 
-    They do not if a layer carries a state from token to token (Mamba, convolutions), positions cannot be passed, or the
-    kind of attention is unknown. Such a model gets one document at a time.
+    They do not if a layer carries a state from token to token (Mamba, convolutions). Nor do they if positions cannot be
+    passed, or the kind of attention is unknown. Such a model gets one document at a time.
     """
     model = loaded.model
     if model not in _packable:
@@ -233,5 +245,5 @@ def token_ids(loaded: LoadedModel, tokens: Sequence[int]) -> Tensor:
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a copy on the device, without waiting for the GPU's queued work."""
+    # Pinned memory: a copy from other memory would wait for the GPU's queued work.
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -211,14 +211,13 @@ def _trained_tokens(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> int:
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[str, str]:
-    """Return the text before and after the context, up to the response."""
     if template == "gateau":
         return "### Input: ", f"\n\n### Instruction: {sample.instruction}\n\n### Response: "
     return chat_frame(tokenizer, sample.instruction)
 
 
 def _shown(tokenizer: PreTrainedTokenizerBase, text: str, template: Template) -> str:
-    """Return a text of the data as it stands in the texts of `_frame`: those of a chat template have marks."""
+    # The texts of `_frame` have marks if a chat template made them.
     return marked(tokenizer, text) if template == "chat" else text
 
 
@@ -256,7 +255,7 @@ def divided(
     `answer`'s. `rendered`: see encode.
 
     Tokenised separately, "### Response: " ends in a lone space. Real models then give the answer's first token a
-    probability near 1e-7, against 3e-3 in plain text: most vocabularies have the space *in* the word that follows.
+    probability near 1e-7, against 3e-3 in plain text. Most vocabularies have the space *in* the word that follows.
 
     Raises UnscorableSampleError for text that is not Unicode.
     """

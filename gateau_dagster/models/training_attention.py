@@ -25,10 +25,10 @@ _POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are 
 def attend_within_documents(model: PreTrainedModel) -> None:
     """Let `model` train on rows of several documents, in which a token sees only earlier tokens of its document.
 
-    After this call every batch is one row of T tokens: `input_ids` and `position_ids` int64 [1, T], and `cu_seq_lens_q`
-    int32 [documents + 1]: 0, then the end of each document. The batch may also hold `cu_seq_lens_k`, `max_length_q` and
-    `max_length_k` with the same borders, as FlashAttention needs them. Sliding windows and chunks count a document's
-    tokens, as the model's own attention does, not positions.
+    After this call every batch is one row of T tokens. It has `input_ids` and `position_ids` int64 [1, T], and
+    `cu_seq_lens_q` int32 [documents + 1], which holds 0, then the end of each document. The batch may also hold
+    `cu_seq_lens_k`, `max_length_q` and `max_length_k` with the same borders, as FlashAttention needs them. Sliding
+    windows and chunks count a document's tokens, as the model's own attention does, not positions.
 
     On CUDA in half precision, the variable-length FlashAttention kernel computes this. Elsewhere it is causal sdpa for
     all neighbours of one length at once, in memory linear in the row's length. Soft caps and attention sinks are
@@ -86,10 +86,7 @@ def _lone_states(model: PreTrainedModel) -> Tensor:
 
 
 def _plain_states(model: PreTrainedModel, *, counted: bool) -> Tensor:
-    """Return the last hidden states [6, hidden] of a document at the model's own positions, or at positions from 0.
-
-    counted: pass positions counted from 0.
-    """
+    # `counted`: pass positions from 0, instead of leaving them to the model. A model that counts otherwise differs.
     ids = probe_ids(model, 2 * len(_POSITIONS))[None, len(_POSITIONS) :]
     positions = {"position_ids": torch.arange(len(_POSITIONS), device=ids.device)[None]} if counted else {}
     return probed_states(model, input_ids=ids, attention_mask=torch.ones_like(ids), **positions)
@@ -114,7 +111,6 @@ def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
 
 
 def _difference(states: Tensor, expected: Tensor) -> float:
-    """Return the largest difference of two vectors [n, hidden], relative to the length of the expected one."""
     return float(((states - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
@@ -183,7 +179,10 @@ def attend_row(
             "within documents does not support. Set the model's attention dropout to 0 in its config.json.",
         )
     how = attention_spec(query, pattern, scaling=scaling, softcap=softcap, sinks=s_aux)
-    q, k, v = (_autocast(tensor[0]) for tensor in (query, key, value))
+    q, k, v = query[0], key[0], value[0]
+    kind = query.device.type
+    if torch.is_autocast_enabled(kind):  # rotating leaves queries and keys in float32, and no kernel mixes types
+        q, k, v = (tensor.to(torch.get_autocast_dtype(kind)) for tensor in (q, k, v))
     pieces = pattern.pieces(document_lengths)
     if softcap is not None or s_aux is not None or v.shape[-1] > q.shape[-1]:
         return attend_in_blocks(q, k, v, pieces, how)[None].contiguous(), None
@@ -191,16 +190,8 @@ def attend_row(
     return attend_documents(q, k, v, pieces, how, starts)[None].contiguous(), None
 
 
-def _autocast(tensor: Tensor) -> Tensor:
-    """Convert to autocast's type; rotating leaves queries and keys in float32, and no kernel mixes types."""
-    kind = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
-
-
 def _starts(pieces: tuple[int, ...], device: torch.device, *, documents: tuple[int, ...], borders: Tensor) -> Tensor:
-    """Return where each piece begins and where the last ends: int32 [pieces + 1]; for documents, the batch's own
-    borders.
-    """
+    # The batch has the documents' borders on the device already; copying others there costs a transfer.
     if pieces == documents:
         return borders.to(device, torch.int32)
     return torch.tensor((0, *pieces)).cumsum(0).to(device, torch.int32)
