@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from gateau_dagster.cli.display import (
@@ -22,17 +21,16 @@ from gateau_dagster.cli.display import (
 )
 from gateau_dagster.cli.forecast import plan_forecast_record, show_short_forecast
 from gateau_dagster.config import Config
-from gateau_dagster.config.judge import AskedConfig, JudgeConfig
 from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.estimate.amounts import Amount, planned_amounts
-from gateau_dagster.estimate.estimator import Estimate, Estimator
-from gateau_dagster.estimate.judging import PlannedJudging, check_servers, passing_budget, planned_judging, total_cost
+from gateau_dagster.estimate.amounts import planned_amounts
+from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.estimate.judging import check_servers, passing_budget, planned_judging
 from gateau_dagster.estimate.questions import Power, check_questions, experiment_power
 from gateau_dagster.estimate.scored_model import ExpectedTruncation, ScoredModel, expected_truncation
 from gateau_dagster.estimate.synthesis import PlannedSynthesis, check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
-from gateau_dagster.evaluation.judging.asking import PlannedCost
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.declared import left_out_sentence
@@ -49,30 +47,15 @@ def show_judging(out: Console, state: State, plan: Plan) -> None:
     """Print one row per benchmark to be judged, and one for rated samples, with explanations. Print a warning if a
     server cannot be used, or if the cost exceeds or may exceed the budget.
     """
-    settings, planned = state.config.evaluation.judge, planned_judging(state, plan)
-    if settings is not None and planned:
-        _show(out, planned, settings)
-        explain_in_grey(out, _grounds(planned))
+    planned = planned_judging(state, plan)
+    show_forecasts(out, "to judge", ASKED_COLUMNS, planned)
+    explain_in_grey(out, _grounds(planned))
     refusal = _refusal(state, plan, planned)
     if said := str(refusal or "") or passing_budget(state, planned):
         out.print(f"[yellow]![/yellow] {escape(indented_lines(said))}", soft_wrap=False)
 
 
-def _show(out: Console, planned: Sequence[PlannedJudging], settings: JudgeConfig) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("to judge")
-    for column in ("requests", "kept", "tokens", "cost"):
-        table.add_column(column, justify="right")
-    for each in planned:
-        table.add_row(each.of, *_figures(each.cost, each.most, settings))
-    total, most = total_cost(each.cost for each in planned), total_cost(each.most for each in planned)
-    if len(planned) > 1 and total is not None:
-        table.add_row("together", *_figures(total, most, settings), style="bold")
-    out.print()
-    out.print(table)
-
-
-def _grounds(planned: Sequence[PlannedJudging]) -> Iterator[str]:
+def _grounds(planned: Sequence[WorkForecast]) -> Iterator[str]:
     if any(each.cost != each.most for each in planned):
         yield (
             "The first figure assumes that recomputed answers are the same as before, so that their judgments are "
@@ -87,18 +70,12 @@ def _grounds(planned: Sequence[PlannedJudging]) -> Iterator[str]:
 
 def show_synthesis(out: Console, state: State, plan: Plan) -> None:
     """Print the requests for synthetic samples and the expected yield; a warning if the generator cannot be used."""
-    options, planned = state.config.synthesis, planned_synthesis(state, plan)
-    if options is None or planned is None:
+    planned = planned_synthesis(state, plan)
+    if planned is None:
         return
-    table = left_table("to generate", right=("requests", "kept", "tokens", "cost"))
-    if planned.questions.usage.requests or planned.questions.kept:
-        table.add_row("questions", *_figures(planned.questions, planned.questions, options.generator))
-    if options.is_verified:
-        table.add_row("second answers", *_figures(planned.least, planned.answers, options.generator))
-    if planned.verdicts is not None and (judging := state.config.evaluation.judge) is not None:
-        table.add_row("their comparison", *_figures(planned.verdicts, planned.most_verdicts, judging))
-    out.print()
-    out.print(table)
+    rows = [planned.questions, planned.answers, *([planned.verdicts] if planned.verdicts is not None else [])]
+    asked = [each for each in rows if each.most is not None and (each.most.usage.requests or each.most.kept)]
+    show_forecasts(out, "to generate", ASKED_COLUMNS, asked, together=False)
     explain_in_grey(out, _yield_sentences(planned))
     if state.config.reads_synthetic:
         out.print(f"[dim]Afterwards long_sft reads the samples: `{gateau_command('plan')}` shows the rest then.[/dim]")
@@ -110,7 +87,7 @@ def show_synthesis(out: Console, state: State, plan: Plan) -> None:
 
 def _yield_sentences(planned: PlannedSynthesis) -> Iterator[str]:
     found = planned.measured
-    if planned.questions.usage.requests:
+    if planned.questions.cost is not None and planned.questions.cost.usage.requests:
         yield "The figures are about right: they assume that every reply can be read and no two questions are equal."
     if planned.unchosen:
         yield (
@@ -152,13 +129,9 @@ def synthesis_record(state: State, plan: Plan) -> dict[str, Any] | None:
         "kept": planned.kept,
         "passed": planned.passed,
         "undecided": planned.undecided,
-        "questions": {**_amounts(planned.questions), "exact": not planned.unchosen},
-        "answers": {
-            **_amounts(planned.least),
-            "expected": _amounts(planned.expected_answers),
-            "most": _amounts(planned.answers),
-        },
-        **({"verdicts": _amounts(planned.verdicts)} if planned.verdicts is not None else {}),
+        "questions": {**planned.questions.record, "exact": not planned.unchosen},
+        "answers": {**planned.answers.record, "expected": planned.expected_answers.record},
+        **({"verdicts": planned.verdicts.record} if planned.verdicts is not None else {}),
         "refused": refused,
     }
 
@@ -173,42 +146,26 @@ def judging_record(state: State, plan: Plan) -> dict[str, Any]:
     planned = planned_judging(state, plan)
     refusal = _refusal(state, plan, planned)
     return {
-        "benchmarks": {each.of: _record(each) for each in planned},
+        "benchmarks": {each.asset: each.record for each in planned},
         "refused": str(refusal or ""),
         "code": refusal.code if refusal is not None else "",
         "warning": passing_budget(state, planned),
     }
 
 
-def _record(planned: PlannedJudging) -> dict[str, Any]:
-    known = planned.most is not None
-    return {
-        "variants": [*planned.variants],
-        **_amounts(planned.cost),
-        **({"most": _amounts(planned.most)} if known else {}),
-    }
-
-
-def _amounts(cost: PlannedCost | None) -> dict[str, Any]:
-    if cost is None:
-        return {"tokens": {}}
-    tokens = {"prompt": cost.usage.prompt_tokens, "reply": cost.usage.reply_tokens}
-    return {"kept": cost.kept, "requests": cost.usage.requests, "money": cost.money, "tokens": tokens}
-
-
-def _figures(cost: PlannedCost | None, most: PlannedCost | None, settings: AskedConfig) -> list[str]:
+def _request_figures(found: WorkForecast) -> list[str]:
     """Return requests, kept replies, tokens and money; as a range if some of it may stay the same."""
-    if cost is None or most is None:
+    if found.cost is None or found.most is None:
         return ["not known yet", "", "", ""]
-    ends = [cost] if cost == most else [cost, most]
+    ends = [found.cost] if found.cost == found.most else [found.cost, found.most]
     texts = [[f"{each.usage.requests:,}" for each in ends], [f"{each.kept:,}" for each in ends]]
     texts.append([f"{each.usage.prompt_tokens + each.usage.reply_tokens:,}" for each in ends])
     texts.append([f"{each.money:,.2f}" for each in ends if each.money is not None])
     columns = [" to ".join(dict.fromkeys(each)) for each in texts]
-    return [*columns[:3], f"{columns[3]} {settings.currency}" if columns[3] else ""]
+    return [*columns[:3], f"{columns[3]} {found.currency}" if columns[3] else ""]
 
 
-def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> GateauError | None:
+def _refusal(state: State, plan: Plan, planned: Sequence[WorkForecast]) -> GateauError | None:
     try:
         check_servers(state, plan, planned)
     except GateauError as error:
@@ -216,19 +173,57 @@ def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> Gat
     return None
 
 
-def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
-    """Print one row per asset, and the source of the times; nothing without training runs and answers."""
-    if not planned:
+SCORED_COLUMNS = ("samples", "tokens", "FLOPs", "time")
+AMOUNT_COLUMNS = ("models", "amount", "time")
+ASKED_COLUMNS = ("requests", "kept", "tokens", "cost")
+
+
+def show_forecasts(
+    out: Console, heading: str, columns: tuple[str, ...], forecasts: Collection[WorkForecast], *, together: bool = True
+) -> None:
+    """Print a row per forecast; nothing without any. together: whether a last row sums up several of them."""
+    if not forecasts:
         return
-    table = left_table("to train, to ask", right=("models", "amount", "time"))
-    for each in planned:
-        amount = "unknown" if each.amount is None else f"{each.amount:,} {each.unit}"
-        low, high = each.seconds_low, each.seconds_high
-        time = "unknown" if low is None or high is None else time_range(low, high)
-        table.add_row(each.asset, f"{each.models:,}", amount, time)
+    table = left_table(heading, right=columns)
+    for each in forecasts:
+        table.add_row(each.asset, *_cells(each, columns))
+        for setting, other in each.by_setting.items():
+            table.add_row(f"  with {setting}", *_cells(replace(other, samples=None), columns), style="dim")
+    if together and len(forecasts) > 1:
+        whole = _together(forecasts)
+        if whole.unit != "requests" or whole.cost is not None:
+            table.add_row(whole.asset, *_cells(whole, columns), style="bold")
     out.print()
     out.print(table)
-    explain_in_grey(out, _by_grounds("Time of ", ((each.asset, each.grounds) for each in planned)))
+
+
+def _cells(found: WorkForecast, columns: Sequence[str]) -> list[str]:
+    if found.unit == "requests":
+        return _request_figures(found)
+    amount = "unknown" if found.amount is None else f"{found.amount:,}"
+    texts = {
+        "samples": "" if found.samples is None else f"{found.samples:,}",
+        "models": "" if found.models is None else f"{found.models:,}",
+        "tokens": amount,
+        "amount": amount if found.amount is None else f"{amount} {found.unit}",
+        "FLOPs": "unknown" if found.flops is None else quantity(found.flops),
+        "time": "unknown" if found.low is None or found.high is None else time_range(found.low, found.high),
+    }
+    return [texts[name] for name in columns]
+
+
+def _together(forecasts: Collection[WorkForecast]) -> WorkForecast:
+    """Return the sum of forecasts of one kind, as far as they are known."""
+    first = next(iter(forecasts))
+
+    def total(name: str) -> Any:
+        known = [value for each in forecasts if (value := getattr(each, name)) is not None]
+        return sum(known[1:], known[0]) if known else None
+
+    sums = {name: total(name) for name in ("amount", "flops", "low", "high", "cost", "most")}
+    whole = first.unit == "requests" or all(each.low is not None for each in forecasts)
+    name = "together" if whole else "together (known part)"
+    return WorkForecast(asset=name, unit=first.unit, currency=first.currency, **sums)
 
 
 def _by_grounds(start: str, grounds: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -352,10 +347,12 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         estimates = estimator.assets(estimator.scored(plan))
         expected = _expected(state, estimates)
     if estimates:
-        show_estimates(out, estimates)
+        show_forecasts(out, "to score", SCORED_COLUMNS, estimates.values())
         show_truncation(out, expected)
-        explain_in_grey(out, grounds(estimator))
-    show_amounts(out, planned_amounts(state, plan, estimator))
+        explain_in_grey(out, grounds(estimator, estimates))
+    amounts = planned_amounts(state, plan, estimator)
+    show_forecasts(out, "to train, to ask", AMOUNT_COLUMNS, amounts, together=False)
+    explain_in_grey(out, times_by_grounds(amounts))
     memory = planned_memory(state, plan, estimator)
     show_memory(out, memory)
     show_power(out, experiment_power(state, plan))
@@ -370,7 +367,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
     """Return the plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
     `workers`: how many score side by side in the estimates; None if nothing is scored.
-    `amounts`: the fields of each Amount.
+    `amounts`: of training runs and answers.
     `memory`: memory_record of each training.
     `power`: the fields of each Power.
     `forecast`: of the configured choice, from the tables in the store; None without `evidence` or its tables.
@@ -388,11 +385,11 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
             {"asset": each.asset, **_partitions_record(state, each), "why": _why(each), "conditional": each.conditional}
             for each in plan.work
         ],
-        "estimates": {asset: asdict(found) for asset, found in estimates.items()},
+        "estimates": {asset: found.record for asset, found in estimates.items()},
         "workers": len(estimator.workers.devices) if estimates else None,
-        "grounds": list(grounds(estimator)) if estimates else [],
+        "grounds": list(grounds(estimator, estimates)) if estimates else [],
         "rejected": _rejects_record(state.index.rejects),
-        "amounts": [asdict(each) for each in planned_amounts(state, plan, estimator)],
+        "amounts": [each.record for each in planned_amounts(state, plan, estimator)],
         "memory": [memory_record(each) for each in planned_memory(state, plan, estimator)],
         "power": [asdict(power) for power in experiment_power(state, plan)],
         "forecast": plan_forecast_record(state),
@@ -468,21 +465,6 @@ def show_left_out(out: Console, state: State, plan: Plan) -> None:
         explain_in_grey(out, ["Nothing is trained or evaluated: the configuration names no models."])
 
 
-def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
-    """Print the scoring's work, per asset and in total."""
-    table = left_table("to score", right=("samples", "tokens", "FLOPs", "time"))
-    for asset, found in estimates.items():
-        table.add_row(asset, f"{found.samples:,}", *_estimate_figures([found]))
-        for setting, other in found.by_setting.items():
-            table.add_row(f"  with {setting}", "", *_estimate_figures([other]), style="dim")
-    if len(estimates) > 1:
-        whole = all(found.seconds is not None for found in estimates.values())
-        name = "together" if whole else "together (known part)"
-        table.add_row(name, "", *_estimate_figures(estimates.values()), style="bold")
-    out.print()
-    out.print(table)
-
-
 def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> None:
     """Print what models will not see of the samples or cannot read, one line each."""
     for found in expected:
@@ -490,24 +472,14 @@ def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> Non
             out.print(f"{'[yellow]![/yellow] ' if notable else ''}{as_line(sentence)}", soft_wrap=False)
 
 
-def _estimate_figures(estimates: Collection[Estimate]) -> list[str]:
-    """Return tokens, FLOPs and time of some assets together, as far as they are known."""
-
-    def total(name: str) -> Any:
-        known = [value for each in estimates if (value := getattr(each, name)) is not None]
-        return sum(known) if known else None
-
-    tokens, flops, low, high = map(total, ("tokens", "flops", "seconds_low", "seconds_high"))
-    return [
-        "unknown" if tokens is None else f"{tokens:,}",
-        "unknown" if flops is None else quantity(flops),
-        "unknown" if low is None else time_range(low, high),
-    ]
+def times_by_grounds(forecasts: Iterable[WorkForecast]) -> Iterator[str]:
+    """Yield the sources of the times, a line for each of them."""
+    return _by_grounds("Time of ", ((each.asset, each.grounds) for each in forecasts))
 
 
-def grounds(estimator: Estimator) -> Iterator[str]:
+def grounds(estimator: Estimator, estimates: Mapping[str, WorkForecast]) -> Iterator[str]:
     """Yield the sources of the figures, and what is not known."""
-    models = list(dict.fromkeys(estimator.model(estimator.tables[asset][0]) for asset in estimator.paces))
+    models = list(dict.fromkeys(estimator.model(estimator.tables[asset][0]) for asset in estimates))
     yield from dict.fromkeys(_rates(model) for model in models)
     for model in models:
         if model.parameters is not None and model.shape is not None:
@@ -515,12 +487,10 @@ def grounds(estimator: Estimator) -> Iterator[str]:
             yield f"models.{model.name}: {quantity(model.parameters)} parameters in {layers}."
         if model.unknown:
             yield f"models.{model.name}: FLOPs are not known: {model.unknown}."
-    for asset in estimator.paces:
+    for asset in estimates:
         if estimator.tables[asset][1] is None:
             yield f"{asset}: not estimated, because its method does not declare the cost of a sample."
-    unknown = "not known before it has run on this device"
-    paces = estimator.paces.items()
-    yield from _by_grounds("Time of ", ((asset, pace.grounds if pace else unknown) for asset, pace in paces))
+    yield from times_by_grounds(estimates.values())
     yield from _beside(estimator)
     yield "Loading the models, benchmarks that measure without answers, and the rest are not estimated."
 

@@ -8,7 +8,6 @@ answers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -17,6 +16,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.estimate.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
 from gateau_dagster.estimate.questions import known_questions
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.data_checks import chosen_share
@@ -30,26 +30,7 @@ from gateau_dagster.storage.documents import read_training_log
 Seconds = tuple[float, float] | None  # the bounds of a time, if it is known
 
 
-@dataclass(frozen=True, kw_only=True)
-class Amount:
-    """The work of one asset.
-
-    models: number of models that are trained or answer questions.
-    amount: number of tokens or questions, as `unit` names; None: unknown.
-    seconds_low, seconds_high: bounds of the time in seconds; None if it is not known.
-    grounds: the source of the time, or the reason why it is not known.
-    """
-
-    asset: str
-    models: int
-    amount: int | None
-    unit: str
-    seconds_low: float | None
-    seconds_high: float | None
-    grounds: str
-
-
-def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
+def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[WorkForecast]:
     """Return the training runs of a plan, then its answers by benchmark.
 
     Equal mixes are trained once, but each is counted. Models that have some of the answers are counted in full.
@@ -64,18 +45,18 @@ _PASSES = 3  # one forward; the backward pass takes twice the work
 _BYTES = 4  # per token of short conversations, with the JSON around them
 
 
-def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]:
+def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[WorkForecast]:
     for asset, recipes in training_recipes(state, plan).items():
         tokens = sum(_tokens(state, plan, recipe, estimator) for recipe in recipes)
         rate, within, grounds = _rate(state, estimator)
         seconds = None if rate is None else tokens / rate
-        yield Amount(
+        yield WorkForecast(
             asset=asset,
             models=len(recipes),
             amount=round(tokens),
             unit="tokens",
-            seconds_low=seconds and seconds / within,
-            seconds_high=seconds and seconds * within,
+            low=seconds and seconds / within,
+            high=seconds and seconds * within,
             grounds=grounds,
         )
 
@@ -161,7 +142,7 @@ _SHORTEST = 0.25
 """The smallest share of its token limit that an answer uses, for models that end their answers early."""
 
 
-def _answers(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]:
+def _answers(state: State, plan: Plan, estimator: Estimator) -> Iterator[WorkForecast]:
     for name, chosen in scored_benchmarks(state.config).items():
         work = plan.of(f"{ANSWERS}/{name}")
         if work is None or not isinstance(chosen, QuestionBenchmark):
@@ -169,13 +150,13 @@ def _answers(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]
         questions, seconds, grounds = _recorded_answers(state, name) or _expected_answers(state, chosen, estimator)
         factor = len(work.partitions) * _asked_anew(state, chosen)
         low, high = (None, None) if seconds is None else (each * factor for each in seconds)
-        yield Amount(
+        yield WorkForecast(
             asset=work.asset,
             models=len(work.partitions),
             amount=None if questions is None else round(questions * factor),
             unit="questions",
-            seconds_low=low,
-            seconds_high=high,
+            low=low,
+            high=high,
             grounds=grounds,
         )
 

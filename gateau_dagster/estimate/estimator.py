@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import polars as pl
 
 from gateau_dagster.config import Config, ScoringConfig
 from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.execution.row_checkpoints import FOLDER, RowCheckpoints
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.plan import Plan
@@ -98,22 +99,6 @@ Shards = Mapping[str, Sequence[str]]  # by asset
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """Samples to score, tokens through the model, FLOPs, and seconds with their bounds. None: unknown.
-
-    by_setting: the estimate of the same samples with another setting, such as `scoring.segments: all`.
-    """
-
-    samples: int
-    tokens: int | None
-    flops: float | None
-    seconds: float | None
-    seconds_low: float | None
-    seconds_high: float | None
-    by_setting: Mapping[str, Estimate] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pace:
     """A table's ratio of actual to expected seconds: `factor`, within a factor of `within`. `grounds`: their source."""
 
@@ -139,7 +124,6 @@ class Estimator:
     """Estimates for a state; measurements of a model or a table are shared by all of them.
 
     tables: model and effort of each.
-    paces: of the tables estimated so far; None if their time is not known.
 
     Args:
         workers: number of workers, each on a device like this machine's; None: as configured.
@@ -148,7 +132,6 @@ class Estimator:
     def __init__(self, state: State, *, workers: int | None = None) -> None:
         self.state, self._asked = state, workers
         self.model = cache(partial(ScoredModel, state))
-        self.paces: dict[str, Pace | None] = {}
         tables = all_sample_tables(state.config)
         self.tables: dict[str, tuple[str, Effort | None]] = {
             asset: (table.model, table.effort) for asset, table in tables.items()
@@ -173,27 +156,17 @@ class Estimator:
         """Return the shards of each asset of a plan that a model scores."""
         return {work.asset: work.partitions for work in plan.work if work.asset in self.tables}
 
-    def assets(self, wanted: Shards) -> dict[str, Estimate]:
-        """Return estimates by asset, with the time of all workers together."""
+    def assets(self, wanted: Shards) -> dict[str, WorkForecast]:
+        """Return forecasts by asset, with the time of all workers together."""
         samples = {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
-        found: dict[str, Estimate] = {}
-        for asset, (work, workers) in self._works(wanted, samples).items():
-            by_setting = {
-                setting: self._estimate(
-                    asset, self._work(asset, samples[asset], self._common(asset, samples), effort), workers
-                )
-                for setting, effort in self._other_efforts[asset].items()
-            }
-            found[asset] = replace(self._estimate(asset, work, workers), by_setting=by_setting)
-        return found
-
-    def _works(self, wanted: Shards, samples: Mapping[str, pl.DataFrame]) -> dict[str, tuple[pl.DataFrame, Workers]]:
-        """Return the `_work` of each asset on its samples to score, and its workers; set the pace of each asset."""
-        found: dict[str, tuple[pl.DataFrame, Workers]] = {}
+        found: dict[str, WorkForecast] = {}
         for asset, shards in wanted.items():
             workers = self.workers.for_shards(len(shards))
-            self.paces[asset] = self._pace(asset, slower=workers.sharing)
-            found[asset] = self._work(asset, samples[asset], self._common(asset, samples)), workers
+            pace, common = self._pace(asset, slower=workers.sharing), self._common(asset, samples)
+            work = partial(self._work, asset, samples[asset], common)
+            forecast = partial(_forecast, asset, pace=pace, workers=workers)
+            others = {setting: forecast(work(effort)) for setting, effort in self._other_efforts[asset].items()}
+            found[asset] = replace(forecast(work()), by_setting=others)
         return found
 
     def _common(self, asset: str, samples: Mapping[str, pl.DataFrame]) -> pl.Series:
@@ -313,17 +286,21 @@ class Estimator:
         amounts = [{**effort, "characters": average * effort["samples"]} for effort in efforts]
         return [(each["seconds"], self._expected(asset, each)) for each in amounts]
 
-    def _estimate(self, asset: str, work: pl.DataFrame, workers: Workers) -> Estimate:
-        """Return the sums, and the time of these workers."""
-        sums, pace, middle = work.sum().row(0, named=True), self.paces[asset], None
-        if pace is not None:
-            each = work.group_by("shard").agg(pl.col("expected").sum()).sort("shard")["expected"]
-            middle = workers.seconds(pace.factor * each)
-        return Estimate(
-            samples=work.height,
-            tokens=round(sums["tokens"]) if "tokens" in sums else None,
-            flops=sums.get("flops"),
-            seconds=middle,
-            seconds_low=middle and pace and middle / pace.within,
-            seconds_high=middle and pace and middle * pace.within,
-        )
+
+def _forecast(asset: str, work: pl.DataFrame, *, pace: Pace | None, workers: Workers) -> WorkForecast:
+    """Return the sums of `Estimator._work`, and the time of these workers."""
+    sums, middle = work.sum().row(0, named=True), None
+    if pace is not None:
+        each = work.group_by("shard").agg(pl.col("expected").sum()).sort("shard")["expected"]
+        middle = workers.seconds(pace.factor * each)
+    return WorkForecast(
+        asset=asset,
+        samples=work.height,
+        amount=round(sums["tokens"]) if "tokens" in sums else None,
+        unit="tokens",
+        flops=sums.get("flops"),
+        seconds=middle,
+        low=middle and pace and middle / pace.within,
+        high=middle and pace and middle * pace.within,
+        grounds=pace.grounds if pace is not None else "not known before it has run on this device",
+    )

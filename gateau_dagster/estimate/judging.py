@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.questions import known_questions
 from gateau_dagster.estimate.scored_model import TokenRates, token_rates
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.generation.answering import answer_scorer
 from gateau_dagster.evaluation.grading import graded_answers
@@ -138,7 +139,7 @@ def _middling(state: State) -> Sample:
     return Sample(sample_id="", source="", context=context, instruction=instruction, response=response)
 
 
-def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -> None:
+def check_servers(state: State, plan: Plan, judging: Sequence[WorkForecast]) -> None:
     """Raise GateauError for a missing key, and BudgetError if the judge's budget is exceeded.
 
     judging: the judging of the same plan.
@@ -274,24 +275,12 @@ class PlannedBenchmark:
         return answers_by_question(graded_answers(answers, state.config.evaluation.thoughts))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedJudging:
-    """The judging of one benchmark, over variants with outdated judgments; or of `characteristics` or `sample_ratings`.
+def planned_judging(state: State, plan: Plan) -> list[WorkForecast]:
+    """Return the judging of a plan by benchmark, and of `characteristics` and `sample_ratings`; no model is loaded.
 
-    cost: the expected cost. It assumes that answers, samples and rankings that may stay the same do so and keep their
-        judgments. All others are new, and answers have full length.
-    most: the cost if nothing stays the same.
-    Both are None while the questions are not known, since they may depend on missing tables or on a model.
-    """
-
-    of: str
-    variants: Sequence[str]
-    cost: PlannedCost | None
-    most: PlannedCost | None
-
-
-def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
-    """Return the judging of a plan. It loads no model, and the answers may be missing.
+    `cost` assumes that answers, samples and rankings that may stay the same do so and keep their judgments. All others
+    are new, and answers have full length. `most` assumes that nothing stays the same. Both are None while the questions
+    are not known, since they may depend on missing tables or on a model.
 
     Raises:
         GateauError: a benchmark's questions cannot be read.
@@ -300,7 +289,7 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
     if settings is None:
         return []
     replies, count = Replies(state.store.files, settings.model), token_counter(state.config)
-    found = []
+    forecast, found = partial(WorkForecast, unit="requests", currency=settings.currency), list[WorkForecast]()
     for name, chosen in scored_benchmarks(state.config).items():
         work, pairs = plan.of(f"{JUDGMENTS}/{name}"), plan.of(f"{PAIRS}/{name}")
         if (work is None and pairs is None) or not isinstance(chosen, RatedBenchmark):
@@ -316,16 +305,16 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
                     for as_before in (True, False)
                 )
             )
-        found.append(PlannedJudging(of=name, variants=variants, cost=cost, most=most))
+        found.append(forecast(asset=name, variants=variants, cost=cost, most=most))
     rated = plan.of(SAMPLE_RATINGS)
     if rated is not None:
         cost = shards_cost(state, settings, replies, count, rated.partitions)
-        found.append(PlannedJudging(of=SAMPLE_RATINGS, variants=[], cost=cost, most=cost))
+        found.append(forecast(asset=SAMPLE_RATINGS, cost=cost, most=cost))
     if plan.of(CHARACTERISTICS) is not None:
         cost = most = rating_cost(state, settings, replies, count)
         if plan.of(ranking_asset(state.config)) is not None:
             most = rating_cost(state, settings, None, count)
-        found.append(PlannedJudging(of=CHARACTERISTICS, variants=[], cost=cost, most=most))
+        found.append(forecast(asset=CHARACTERISTICS, cost=cost, most=most))
     return found
 
 
@@ -356,12 +345,12 @@ def total_cost(costs: Iterable[PlannedCost | None]) -> PlannedCost | None:
     return reduce(add, known) if known else None
 
 
-def check_budget(state: State, planned: Iterable[PlannedJudging]) -> None:
+def check_budget(state: State, planned: Iterable[WorkForecast]) -> None:
     """Raise BudgetError if expected and earlier cost together exceed `evaluation.judge.budget`."""
     _check(state, [each.cost for each in planned])
 
 
-def passing_budget(state: State, planned: Iterable[PlannedJudging]) -> str:
+def passing_budget(state: State, planned: Iterable[WorkForecast]) -> str:
     """Return a warning if the worst case exceeds the budget; else an empty text."""
     try:
         _check(state, [each.most for each in planned])

@@ -14,6 +14,7 @@ from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisConfig
 from gateau_dagster.errors import gateau_command
 from gateau_dagster.estimate.judging import token_counter
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.judging.asking import (
     BudgetError,
     CountTokens,
@@ -81,15 +82,13 @@ class PlannedSynthesis:
     candidates: number of candidates without figures in the store.
     kept: number of candidates with figures in shards that are checked again. passed, undecided: of these, the number
         that their figures accept, and the number that reach a check without a figure.
-    chosen: the cost of questions about the passages in the store; the number of requests is exact if every reply can
-        be used and no two questions are equal.
     unchosen: number of candidates with passages that are still to be chosen.
-    to_come: the estimated cost of questions about unchosen candidates.
-    least: the cost of second answers about candidates that passed all earlier checks.
+    questions: the requests for questions; those about passages in the store are exact if every reply can be used and no
+        two questions are equal.
+    answers: the second answers, about candidates that passed all earlier checks, and at most, if no other check
+        refuses a candidate.
     expected_answers: the expected cost of second answers, by the measured yield; without one, of all candidates.
-    answers: the cost of second answers if no other check refuses a candidate.
-    verdicts, most_verdicts: the cost of comparing second answers by the judge, as expected and as in `answers`; None if
-        no judge compares.
+    verdicts: the comparisons of second answers by the judge, as expected and at most; None if no judge compares.
     measured: the yield of the candidates in the store; None if there are none.
     """
 
@@ -97,20 +96,12 @@ class PlannedSynthesis:
     kept: int
     passed: int
     undecided: int
-    chosen: PlannedCost
     unchosen: int
-    to_come: PlannedCost
-    least: PlannedCost
+    questions: WorkForecast
+    answers: WorkForecast
     expected_answers: PlannedCost
-    answers: PlannedCost
-    verdicts: PlannedCost | None
-    most_verdicts: PlannedCost | None
+    verdicts: WorkForecast | None
     measured: SynthesisYield | None
-
-    @property
-    def questions(self) -> PlannedCost:
-        """Return the cost of all questions."""
-        return self.chosen + self.to_come
 
     @property
     def expected(self) -> int | None:
@@ -232,23 +223,25 @@ def planned_requests(
     )
     again = _asked_again(options, measured, questions.unasked + unchosen)
     answer, written = _answer(options, count), questions.candidates + unchosen
-    further = [
+    most_again = _asked_again(options, None, written)
+    certain, possible = (
         sum(is_second_answer(each) for each in calls if each not in replies)
         for calls in (checked.certain, checked.possible)
-    ]
+    )
+    writing = planned_cost(options.generator, questions.wanted, replies, count, longest=questions.later)
+    writing += _questions_to_come(state, count, unchosen)
+    most += answer * (most_again * most_answers(options.checks))
+    forecast = partial(WorkForecast, unit="requests", currency=options.generator.currency)
     return PlannedSynthesis(
         candidates=written + checked.new,
         kept=kept,
         passed=checked.passed,
         undecided=checked.undecided,
-        chosen=planned_cost(options.generator, questions.wanted, replies, count, longest=questions.later),
         unchosen=unchosen,
-        to_come=_questions_to_come(state, count, unchosen),
-        least=least,
+        questions=forecast(asset="questions", cost=writing, most=writing),
+        answers=forecast(asset="second answers", cost=least, most=most),
         expected_answers=least + answer * (again * most_answers(options.checks)),
-        answers=most + answer * (_asked_again(options, None, written) * most_answers(options.checks)),
-        verdicts=_verdicts(state, count, again + further[0]),
-        most_verdicts=_verdicts(state, count, _asked_again(options, None, written) + sum(further)),
+        verdicts=_verdicts(state, count, again + certain, most_again + certain + possible),
         measured=measured,
     )
 
@@ -357,13 +350,15 @@ def _answer(options: SynthesisConfig, count: CountTokens) -> PlannedCost:
     return PlannedCost(kept=0, usage=usage, money=money_of(options.generator, usage))
 
 
-def _verdicts(state: State, count: CountTokens, number: int) -> PlannedCost | None:
-    """Return the cost of comparing `number` second answers by the judge; None if no judge compares."""
+def _verdicts(state: State, count: CountTokens, number: int, most: int) -> WorkForecast | None:
+    """Forecast the comparison of `number`, at most `most` second answers by the judge; None if no judge compares."""
     options, judging = state.config.synthesis, state.config.evaluation.judge
     if options is None or judging is None or not options.is_verified or options.checks.agreement != "judge":
         return None
     texts = [_WORD * _ANSWER_TOKENS] * 3
-    return planned_cost(judging, [verdict_call(judging, "", *texts).asked], None, count) * number
+    one = planned_cost(judging, [verdict_call(judging, "", *texts).asked], None, count)
+    forecast = partial(WorkForecast, unit="requests", currency=judging.currency)
+    return forecast(asset="their comparison", cost=one * number, most=one * most)
 
 
 def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
@@ -374,15 +369,16 @@ def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
     options, judging = state.config.synthesis, state.config.evaluation.judge
     if options is None or planned is None:
         return
-    cost = planned.questions + planned.expected_answers
+    assert planned.questions.cost is not None
+    cost = planned.questions.cost + planned.expected_answers
     if planned.unchosen:
         cost = _less(options.generator, cost, _replies(state, options).spent)
     try:
         _check_server(options.generator, _replies(state, options), cost)
-        if judging is not None and planned.verdicts is not None:
-            _check_server(judging, Replies(state.store.files, judging.model), planned.verdicts)
+        if judging is not None and planned.verdicts is not None and planned.verdicts.cost is not None:
+            _check_server(judging, Replies(state.store.files, judging.model), planned.verdicts.cost)
     except BudgetError as error:
-        if planned.measured is not None or planned.expected_answers == planned.least:
+        if planned.measured is not None or planned.expected_answers == planned.answers.cost:
             raise
         raise error.reworded(
             f"{error} Every new candidate counts with a second answer, because the yield is not known: "

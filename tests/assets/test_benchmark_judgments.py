@@ -111,7 +111,7 @@ def test_the_plan_says_what_it_costs_and_above_the_budget_nothing_is_sent(judged
     judged.configure(prices={"prompt": 1.0, "reply": 1.0}, budget={"requests": 3})
     state = judged.pipeline.state()
     (planned,) = planned_judging(state, state.whole_plan())
-    assert (planned.of, [*planned.variants]) == ("mt_bench", ["base", "checkpoint"])
+    assert (planned.asset, [*planned.variants]) == ("mt_bench", ["base", "checkpoint"])
     assert planned.cost is not None and planned.cost.usage.requests == 8 and (planned.cost.money or 0) > 0
     with pytest.raises(BudgetError, match=r"^evaluation\.judge\.budget: judging needs about 8 requests"):
         check_budget(state, [planned])

@@ -19,7 +19,7 @@ def planned(pipeline: Pipeline) -> tuple[int, int]:
     """Requests that are expected, and the most."""
     state = pipeline.state()
     plan = state.plan()
-    (found,) = [each for each in planned_judging(state, plan) if each.of == "mt_bench"]
+    (found,) = [each for each in planned_judging(state, plan) if each.asset == "mt_bench"]
     assert found.cost is not None and found.most is not None
     return found.cost.usage.requests, found.most.usage.requests
 

@@ -46,7 +46,7 @@ def test_samples_are_rated_once_and_what_changed_again(tmp_path: Path) -> None:
         file = project(tmp_path, server)
         with pipeline_on(file) as pipeline:
             state = pipeline.state()
-            (planned,) = [each for each in planned_judging(state, state.plan()) if each.of == "sample_ratings"]
+            (planned,) = [each for each in planned_judging(state, state.plan()) if each.asset == "sample_ratings"]
             assert planned.cost is not None and planned.cost.usage.requests == 2 * COUNT
             pipeline.refresh("selected_subset")
             assert len(server.requests) == 2 * COUNT

@@ -8,8 +8,17 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster.cli import plan as module
-from gateau_dagster.cli.plan import _shards, grounds, plan_record, print_plan, show_estimates, show_plan
-from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.cli.plan import (
+    SCORED_COLUMNS,
+    _shards,
+    grounds,
+    plan_record,
+    print_plan,
+    show_forecasts,
+    show_plan,
+)
+from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project
@@ -17,10 +26,10 @@ from gateau_dagster.pipeline.state import State
 from tests.project import change_config, make_project
 
 
-def shown(estimates: dict[str, Estimate]) -> dict[str, list[str]]:
+def shown(estimates: dict[str, WorkForecast]) -> dict[str, list[str]]:
     """The figures that are printed, by the row's name."""
     text = io.StringIO()
-    show_estimates(Console(file=text, width=100), estimates)
+    show_forecasts(Console(file=text, width=100), "to score", SCORED_COLUMNS, estimates.values())
     rows = [re.split(r"  +", line.strip()) for line in text.getvalue().splitlines()[2:]]
     return {name: cells for name, *cells in rows}
 
@@ -37,13 +46,13 @@ def shown(estimates: dict[str, Estimate]) -> dict[str, list[str]]:
     ],
 )
 def test_a_time_is_a_range_where_it_is_not_known_well(low: float | None, high: float | None, text: str) -> None:
-    found = Estimate(samples=1234, tokens=5_678, flops=5.2e7, seconds=None, seconds_low=low, seconds_high=high)
+    found = WorkForecast(asset="cam", samples=1234, amount=5_678, unit="tokens", flops=5.2e7, low=low, high=high)
     assert shown({"cam": found}) == {"cam": ["1,234", "5,678", "52 M", text]}, "one asset needs no sum"
 
 
 def test_another_setting_has_a_line_of_its_own() -> None:
-    other = Estimate(samples=2, tokens=30, flops=400.0, seconds=None, seconds_low=1.0, seconds_high=1.0)
-    found = replace(other, tokens=50, by_setting={"scoring.segments: screened": other})
+    other = WorkForecast(asset="cam", samples=2, amount=30, unit="tokens", flops=400.0, low=1.0, high=1.0)
+    found = replace(other, amount=50, by_setting={"scoring.segments: screened": other})
     assert shown({"cam": found}) == {
         "cam": ["2", "50", "400", "1 s"],
         "with scoring.segments: screened": ["30", "400", "1 s"],
@@ -126,7 +135,7 @@ def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path)
         file.unlink()
     estimator = Estimator(state_of(config=state.config))
     estimates = estimator.assets({"perplexity/short": ["0", "1"], "perplexity/long": ["0", "1"]})
-    lines = list(grounds(estimator))
+    lines = list(grounds(estimator, estimates))
     assert any("models.short: FLOPs are not known: the config.json of short" in line for line in lines)
     assert any("4 characters each, because models.short has no tokenizer" in line for line in lines)
     rows = shown(estimates)
@@ -145,7 +154,7 @@ def test_a_table_whose_method_does_not_say_what_it_takes_is_named(tmp_path: Path
     rows = shown(estimates)
     assert rows["response_alone/long"] == ["6", *["unknown"] * 3]
     assert [*rows][-1] == "together (known part)"
-    (said,) = [line for line in grounds(estimator) if line.startswith("response_alone/long: ")]
+    (said,) = [line for line in grounds(estimator, estimates) if line.startswith("response_alone/long: ")]
     assert "not estimated, because its method does not declare" in said
 
 

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster import tables
-from gateau_dagster.cli.plan import show_amounts
-from gateau_dagster.estimate.amounts import Amount, _size, planned_amounts
+from gateau_dagster.cli.plan import AMOUNT_COLUMNS, show_forecasts, times_by_grounds
+from gateau_dagster.estimate.amounts import _size, planned_amounts
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.estimate.training_memory import planned_memory
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.observed import state_of
@@ -42,7 +43,7 @@ def _state(folder: Path, **training: Any) -> State:
     return state_of(config=load_project(file))
 
 
-def _trainings(state: State) -> dict[str, Amount]:
+def _trainings(state: State) -> dict[str, WorkForecast]:
     return {each.asset: each for each in planned_amounts(state, state.whole_plan(), Estimator(state))}
 
 
@@ -52,9 +53,9 @@ def test_tokens_grow_with_what_is_chosen_and_read_how_often(folder: Path) -> Non
     assert whole.samples > 0
     single, variants = found["checkpoint"], found["variant/checkpoint"]
     assert (single.models, variants.models) == (1, 3)
-    assert single.amount is not None and single.seconds_low is not None and single.seconds_high is not None
+    assert single.amount is not None and single.low is not None and single.high is not None
     assert variants.amount == pytest.approx(single.amount * (0.25 + 0.5 + 1) / 0.5, rel=0.01)
-    assert single.seconds_high == pytest.approx(6.25 * single.seconds_low)
+    assert single.high == pytest.approx(6.25 * single.low)
     assert _trainings(_state(folder, epochs=4))["checkpoint"].amount == pytest.approx(2 * single.amount, rel=0.01)
     steps = _trainings(_state(folder, max_steps=6, batching="packed"))["checkpoint"]
     assert steps.amount == 6 * 2 * 512
@@ -82,30 +83,29 @@ def test_trainings_of_the_store_say_how_long_others_take(folder: Path) -> None:
     state.store.write(made, "variant/checkpoint", "full", Stamp(fingerprint="x"))
     found = _trainings(state)["checkpoint"]
     assert found.amount is not None and found.grounds == "1 training of this store"
-    assert (found.seconds_low, found.seconds_high) == pytest.approx((found.amount / 200, found.amount / 50), rel=1e-3)
+    assert (found.low, found.high) == pytest.approx((found.amount / 200, found.amount / 50), rel=1e-3)
 
 
 def test_they_are_shown_with_their_grounds() -> None:
-    one = Amount(
-        asset="checkpoint", models=1, amount=1200, unit="tokens", seconds_low=61, seconds_high=130, grounds="a guess"
-    )
-    other = Amount(
+    one = WorkForecast(asset="checkpoint", models=1, amount=1200, unit="tokens", low=61, high=130, grounds="a guess")
+    other = WorkForecast(
         asset="answers/x",
         models=3,
         amount=None,
         unit="questions",
-        seconds_low=None,
-        seconds_high=None,
+        low=None,
+        high=None,
         grounds="nothing",
     )
     out = Console(file=StringIO(), width=100)
-    show_amounts(out, [one, other])
+    show_forecasts(out, "to train, to ask", AMOUNT_COLUMNS, [one, other], together=False)
     assert isinstance(out.file, StringIO)
     lines = [line.split() for line in out.file.getvalue().strip().splitlines()]
     assert lines[1] == ["checkpoint", "1", "1,200", "tokens", "1", "to", "2", "min"]
-    assert lines[2] == ["answers/x", "3", "unknown", "unknown"] and lines[3][:3] == ["Time", "of", "checkpoint:"]
+    assert lines[2:] == [["answers/x", "3", "unknown", "unknown"]]
+    assert [*times_by_grounds([one, other])] == ["Time of checkpoint: a guess.", "Time of answers/x: nothing."]
     empty = Console(file=StringIO())
-    show_amounts(empty, [])
+    show_forecasts(empty, "to train, to ask", AMOUNT_COLUMNS, [])
     assert isinstance(empty.file, StringIO) and not empty.file.getvalue()
 
 
@@ -129,13 +129,13 @@ def _asking(folder: Path, benchmarks: list[str], **evaluation: Any) -> State:
     )
 
 
-def _planned(state: State) -> dict[str, Amount]:
+def _planned(state: State) -> dict[str, WorkForecast]:
     return {each.asset: each for each in planned_amounts(state, state.whole_plan(), Estimator(state))}
 
 
-def _range(planned: Amount) -> tuple[float, float]:
-    assert planned.seconds_low is not None and planned.seconds_high is not None
-    return planned.seconds_low, planned.seconds_high
+def _range(planned: WorkForecast) -> tuple[float, float]:
+    assert planned.low is not None and planned.high is not None
+    return planned.low, planned.high
 
 
 def test_before_a_model_has_answered_the_device_says_how_long_it_takes(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_given_messages_are_read_with_every_turn() -> None:
 def test_a_server_s_time_is_not_known_before(tmp_path: Path) -> None:
     engine = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
     found = _planned(_asking(tmp_path, ["quiz"], quiz={"questions": 6}, engine=engine))["answers/quiz"]
-    assert (found.amount, found.seconds_low, found.seconds_high) == (6 * MODELS, None, None)
+    assert (found.amount, found.low, found.high) == (6 * MODELS, None, None)
     assert found.grounds == "not known before one model has answered"
 
 
@@ -171,7 +171,7 @@ def test_answers_take_what_they_took_another_model(tmp_path: Path) -> None:
     for name in ("base", "full"):
         state.store.write(given, "answers/ruler", name, Stamp(fingerprint=name))
     known = _planned(state)["answers/ruler"]
-    assert (known.amount, known.seconds_low, known.seconds_high) == (20, 40.0, 90.0)
+    assert (known.amount, known.low, known.high) == (20, 40.0, 90.0)
     assert known.grounds == "the answers of this store"
 
 
@@ -179,7 +179,7 @@ def test_what_another_benchmark_asks_first_takes_nothing(tmp_path: Path) -> None
     both = ["quiz", "quiz_again"]
     same = _planned(_asking(tmp_path, both, quiz={"questions": 6}, quiz_again={"questions": 6}))
     assert same["answers/quiz"].amount == 6 * MODELS
-    assert (same["answers/quiz_again"].amount, same["answers/quiz_again"].seconds_high) == (0, 0)
+    assert (same["answers/quiz_again"].amount, same["answers/quiz_again"].high) == (0, 0)
     more = _planned(_asking(tmp_path / "more", both, quiz={"questions": 6}, quiz_again={"questions": 8}))
     assert more["answers/quiz_again"].amount == 2 * MODELS
     other = _planned(_asking(tmp_path / "other", both, quiz={"questions": 6}, quiz_again={"questions": 6, "words": 9}))

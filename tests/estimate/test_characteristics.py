@@ -43,7 +43,7 @@ def _rank(state: State) -> None:
 def test_before_the_ranking_is_there_samples_are_of_middling_length(tmp_path: Path) -> None:
     state = _state(tmp_path)
     (planned,) = planned_judging(state, state.whole_plan())
-    assert (planned.of, planned.cost and planned.cost.usage.requests) == ("characteristics", 5 * 2 * 3)
+    assert (planned.asset, planned.cost and planned.cost.usage.requests) == ("characteristics", 5 * 2 * 3)
     assert planned.cost is not None and planned.cost.money is not None and planned.cost.money > 0
     # A sample is read whole by two of the five, and in part by the others.
     letters = state.index.accepted["characters"].mean()

@@ -14,12 +14,12 @@ from gateau_dagster import tables
 from gateau_dagster.estimate.estimator import (
     SPREAD,
     SPREAD_OF_OTHERS,
-    Estimate,
     Estimator,
     Workers,
     asked_workers,
     configured_workers,
 )
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, TableWork
@@ -60,9 +60,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     return state_on(tmp_path)
 
 
-def by_shard(state: State, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Estimate]:
+def by_shard(state: State, wanted: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], WorkForecast]:
     """The estimates of every shard by itself."""
-    found: dict[tuple[str, str], Estimate] = {}
+    found: dict[tuple[str, str], WorkForecast] = {}
     for shard in state.shards:
         made = Estimator(state).assets({asset: [shard] for asset in wanted})
         found |= {(asset, shard): estimate for asset, estimate in made.items()}
@@ -91,14 +91,14 @@ def test_the_plan_is_near_what_a_run_takes(tmp_path: Path) -> None:
         found, works = Estimator(state).assets(dict.fromkeys(step, state.shards)), charged(state, *step)
         for asset in step:
             assert found[asset].samples == SAMPLES
-            assert found[asset].tokens == pytest.approx(works[asset]["tokens"], rel=0.1), asset
+            assert found[asset].amount == pytest.approx(works[asset]["tokens"], rel=0.1), asset
             assert found[asset].flops == pytest.approx(works[asset]["flops"], rel=0.1), asset
     assert found["embedding/enc"].seconds is None, "a model that reads texts as a whole has to run first"
     for file in (tmp_path / "enc").glob("*.safetensors"):
         file.unlink()
     estimator = Estimator(state_of(config=state.config))
     without = estimator.assets({"embedding/enc": state.shards})["embedding/enc"]
-    assert (without.tokens, without.flops) == (found["embedding/enc"].tokens, None)
+    assert (without.amount, without.flops) == (found["embedding/enc"].amount, None)
     assert "weights are not on this machine" in estimator.model("enc").unknown
 
 
@@ -113,7 +113,7 @@ def test_the_other_choice_of_segments_is_estimated_beside_the_configured_one(tmp
     for how, other in (("all", "screened"), ("screened", "all")):
         (beside,) = found[how].by_setting.items()
         assert beside[0] == f"scoring.segments: {other}"
-        assert (beside[1].tokens, beside[1].flops) == (found[other].tokens, found[other].flops)
+        assert (beside[1].amount, beside[1].flops) == (found[other].amount, found[other].flops)
     assert (found["screened"].flops or 0) < (found["all"].flops or 0)
 
 
@@ -124,7 +124,7 @@ def test_no_attention_is_counted_of_a_model_that_shows_none(tmp_path: Path) -> N
     for step in (("cam",), PAIR):
         found, works = Estimator(state).assets(dict.fromkeys(step, state.shards)), charged(state, *step)
         for asset in step:
-            assert found[asset].tokens == pytest.approx(works[asset]["tokens"], rel=0.1), asset
+            assert found[asset].amount == pytest.approx(works[asset]["tokens"], rel=0.1), asset
             assert (found[asset].flops or 0) < works[asset]["flops"], "its last layer is computed whole, too"
 
 
@@ -132,11 +132,11 @@ def test_before_any_run_the_time_is_a_range(state: State, monkeypatch: pytest.Mo
     wanted = dict.fromkeys(PAIR, state.shards)
     whole, shards = Estimator(state).assets(wanted), by_shard(state, wanted)
     for asset, found in whole.items():
-        assert found.seconds and found.flops and found.tokens
+        assert found.seconds and found.flops and found.amount
         assert found.seconds > found.flops / 1e9, "no pass is as fast as a matrix product"
-        assert (found.seconds_low, found.seconds_high) == (found.seconds / SPREAD, found.seconds * SPREAD)
+        assert (found.low, found.high) == (found.seconds / SPREAD, found.seconds * SPREAD)
         parts = [shards[asset, shard] for shard in state.shards]
-        for name in Estimate.__dataclass_fields__.keys() - {"by_setting"}:
+        for name in ("samples", "amount", "flops", "seconds", "low", "high"):
             assert sum(getattr(part, name) for part in parts) == pytest.approx(getattr(found, name))
     alone = {asset: Estimator(state).assets({asset: state.shards})[asset] for asset in PAIR}
     assert alone["perplexity/long"].flops == whole["perplexity/long"].flops
@@ -157,8 +157,8 @@ def record(state: State, asset: str, *, slower: float, **changes: Any) -> None:
     """Writes shards of another scorer that took `slower` times the seconds that are expected."""
     settings = {"settings": {"scoring.dtype": changes.pop("dtype", "float32")}}
     for (_, shard), found in by_shard(state, {asset: state.shards}).items():
-        effort = {"samples": found.samples, "tokens": found.tokens, "flops": found.flops, "device": "cpu", **changes}
-        effort |= {"seconds": slower * (found.seconds or 1e-3 * (found.tokens or 0))}
+        effort = {"samples": found.samples, "tokens": found.amount, "flops": found.flops, "device": "cpu", **changes}
+        effort |= {"seconds": slower * (found.seconds or 1e-3 * (found.amount or 0))}
         stamp = Stamp(fingerprint="f", scorer="other", inputs=settings, effort=effort)
         state.store.write(pl.DataFrame(schema=tables.schema(tables.CAM)), asset, shard, stamp)
 
@@ -174,11 +174,10 @@ def test_what_was_recorded_on_this_device_comes_first(state: State) -> None:
     found = estimator.assets(wanted)
     factor = {asset: (found[asset].seconds or 0.0) / (expected[asset].seconds or 0.0) for asset in wanted}
     assert factor == pytest.approx(dict.fromkeys(wanted, 3.0), rel=0.1)
-    assert found["cam"].seconds_low == found["cam"].seconds == found["cam"].seconds_high
+    assert found["cam"].low == found["cam"].seconds == found["cam"].high
     short = found["perplexity/short"]
-    assert short.seconds and short.seconds_high == pytest.approx(short.seconds * SPREAD_OF_OTHERS)
-    pace = estimator.paces["cam"]
-    assert pace is not None and pace.grounds.startswith("2 recorded shards on this device")
+    assert short.seconds and short.high == pytest.approx(short.seconds * SPREAD_OF_OTHERS)
+    assert found["cam"].grounds.startswith("2 recorded shards on this device")
 
 
 def test_of_a_model_that_is_not_here_only_the_time_it_took_is_known(tmp_path: Path, state: State) -> None:
@@ -186,11 +185,11 @@ def test_of_a_model_that_is_not_here_only_the_time_it_took_is_known(tmp_path: Pa
     state, wanted = state_of(config=state.config), {"perplexity/short": state.shards}
     estimator = Estimator(state)
     found = estimator.assets(wanted)["perplexity/short"]
-    assert found.tokens
+    assert found.amount
     assert (found.flops, found.seconds) == (None, None)
     assert "config.json of short" in estimator.model("short").unknown
     record(state, "perplexity/short", slower=2.0, flops=0.0)
-    assert Estimator(state).assets(wanted)["perplexity/short"].seconds == pytest.approx(2e-3 * found.tokens)
+    assert Estimator(state).assets(wanted)["perplexity/short"].seconds == pytest.approx(2e-3 * found.amount)
 
 
 def test_rows_of_an_interrupted_run_are_not_counted(state: State) -> None:
@@ -246,7 +245,7 @@ def test_a_window_limits_the_tokens(tmp_path: Path, model: dict[str, Any], conte
         file.unlink()
     (tmp_path / "short" / "config.json").write_text(json.dumps(content))
     state = state_of(config=state.config)
-    assert Estimator(state).assets({"perplexity/short": state.shards})["perplexity/short"].tokens == tokens
+    assert Estimator(state).assets({"perplexity/short": state.shards})["perplexity/short"].amount == tokens
 
 
 OF_FOLDER = {"short": {"path": "short"}, "long": {"path": "long"}}
@@ -276,9 +275,9 @@ def test_workers_that_are_asked_for_take_whole_shards(state: State) -> None:
         longest = max(each[asset, shard].seconds or 0.0 for shard in state.shards)
         assert found.seconds == pytest.approx(longest), "two shards: a third worker has nothing to do"
         before = alone[asset]
-        assert (found.samples, found.tokens, found.flops) == (before.samples, before.tokens, before.flops)
+        assert (found.samples, found.amount, found.flops) == (before.samples, before.amount, before.flops)
         assert 1.0 < (before.seconds or 0.0) / longest <= 2.0
-        assert found.seconds_high == pytest.approx(longest * SPREAD)
+        assert found.high == pytest.approx(longest * SPREAD)
     assert Estimator(state, workers=1).assets(wanted) == alone
 
 

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster.errors import MissingUpstreamError
-from gateau_dagster.estimate.estimator import Estimate, Estimator
+from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import INPUT, Plan
@@ -28,7 +29,7 @@ def opened(project: Path) -> State:
     return state_of(config=load_project(project))
 
 
-def estimated(state: State, plan: Plan) -> dict[str, Estimate]:
+def estimated(state: State, plan: Plan) -> dict[str, WorkForecast]:
     estimator = Estimator(state)
     return estimator.assets(estimator.scored(plan))
 
@@ -54,8 +55,8 @@ def test_an_empty_store_misses_everything(project: Path) -> None:
     assert [work.asset for work in plan.work] == [asset.key for asset in state.pipeline.assets]
     found = estimated(state, plan)
     assert set(found) == {"perplexity/short", "perplexity/long", "cam"}
-    assert all(each.samples == 12 and each.tokens for each in found.values())
-    assert (found["cam"].tokens or 0) > (found["perplexity/long"].tokens or 0)
+    assert all(each.samples == 12 and each.amount for each in found.values())
+    assert (found["cam"].amount or 0) > (found["perplexity/long"].amount or 0)
 
 
 def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_path: Path) -> None:

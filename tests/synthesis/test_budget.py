@@ -51,11 +51,11 @@ def test_the_plan_counts_every_request_for_questions(tmp_path: Path, more: dict[
             pipeline.refresh(PASSAGES_TABLE)
             state = pipeline.state()
             planned = planned_synthesis(state, state.plan())
-            assert planned is not None and planned.unchosen == 0 and planned.questions == planned.chosen
+            assert planned is not None and planned.unchosen == 0 and planned.questions.cost is not None
             pipeline.refresh(QUESTIONS_TABLE)
             assert {"self", "prolong_summary"} & {*table(pipeline.state(), QUESTIONS_TABLE)["kind"]}
     replies = Replies(state.store.files, "scripted", GeneratorConfig.replies_folder)
-    assert replies.spent.requests == planned.chosen.usage.requests
+    assert replies.spent.requests == planned.questions.cost.usage.requests
 
 
 def test_a_budget_that_is_spent_stops_nothing_that_is_kept(tmp_path: Path) -> None:
@@ -71,7 +71,8 @@ def test_a_budget_that_is_spent_stops_nothing_that_is_kept(tmp_path: Path) -> No
             state = pipeline.state()
             planned = planned_synthesis(state, state.plan())
             assert planned is not None and planned.expected_answers.usage.requests == 0
-            assert planned.chosen.usage.requests == 0 < planned.chosen.kept
+            assert planned.questions.cost is not None
+            assert planned.questions.cost.usage.requests == 0 < planned.questions.cost.kept
             check_generator(state, planned)
             pipeline.refresh(SYNTHETIC_SAMPLES)
         assert len(server.prompts) == asked

@@ -106,7 +106,8 @@ def _another_threshold(file: Path, pipeline: Any, server: ScriptedGenerator) -> 
         assert {work.asset for work in plan.work} == {CHECKS_TABLE, SYNTHETIC_SAMPLES}
         planned = planned_synthesis(state, plan)
         assert planned is not None and (planned.candidates, planned.kept) == (0, before.height)
-        assert planned.least.usage.requests == planned.answers.usage.requests == requests
+        assert planned.answers.cost is not None and planned.answers.most is not None
+        assert planned.answers.cost.usage.requests == planned.answers.most.usage.requests == requests
         pipeline.refresh(SYNTHETIC_SAMPLES)
         assert len(server.prompts) == asked + requests
         after = table(pipeline.state(), CHECKS_TABLE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import polars as pl
 
@@ -34,6 +34,12 @@ class PlannedCost:
     kept: int
     usage: Usage
     money: float | None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Return the cost for programs."""
+        tokens = {"prompt": self.usage.prompt_tokens, "reply": self.usage.reply_tokens}
+        return {"kept": self.kept, "requests": self.usage.requests, "money": self.money, "tokens": tokens}
 
     def __add__(self, other: PlannedCost) -> PlannedCost:
         money = None if self.money is None or other.money is None else self.money + other.money

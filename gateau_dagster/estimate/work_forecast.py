@@ -1,0 +1,62 @@
+"""Record the expected work on an asset; console and JSON are made from this record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateau_dagster.evaluation.judging.asking import PlannedCost
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkForecast:
+    """The expected work on one asset: its time, or the requests to a server. None: not known.
+
+    asset: its name, or what is asked for.
+    samples: number of samples to score.
+    models: number of models that are trained or that answer.
+    amount: number of tokens or questions, as `unit` names.
+    flops: of the passes.
+    seconds, low, high: the expected time in seconds, and its bounds.
+    grounds: the source of the time, or the reason why it is not known.
+    by_setting: the forecast for the same samples with another setting, such as `scoring.segments: all`.
+    variants: names of the variants whose answers are judged.
+    cost, most: kept replies, requests, tokens and money, as expected and at most.
+    currency: of the money.
+    """
+
+    asset: str
+    samples: int | None = None
+    models: int | None = None
+    amount: int | None = None
+    unit: str = ""
+    flops: float | None = None
+    seconds: float | None = None
+    low: float | None = None
+    high: float | None = None
+    grounds: str = ""
+    by_setting: Mapping[str, WorkForecast] = field(default_factory=dict)
+    variants: Sequence[str] = ()
+    cost: PlannedCost | None = None
+    most: PlannedCost | None = None
+    currency: str = ""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Return it for programs: amounts and time, or the requests; `most`: if nothing stays the same."""
+        if self.unit == "requests":
+            most = {} if self.most is None else {"most": self.most.record}
+            return {
+                "variants": [*self.variants],
+                **(self.cost.record if self.cost is not None else {"tokens": {}}),
+                **most,
+            }
+        names = ("asset", "samples", "models", "amount", "unit", "flops", "seconds", "grounds")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "tokens": self.amount if self.unit == "tokens" else None,
+            "seconds_low": self.low,
+            "seconds_high": self.high,
+            "by_setting": {setting: each.record for setting, each in self.by_setting.items()},
+        }
