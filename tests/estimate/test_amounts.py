@@ -124,7 +124,7 @@ def _asking(folder: Path, benchmarks: list[str], **evaluation: Any) -> State:
     write_ruler(folder / "ruler")
     options: dict[str, Any] = {"selection": {"method": "length", "fraction": 0.5}, "variants": VARIANTS}
     asked = {"benchmarks": benchmarks, **evaluation}
-    return State(
+    return state_of(
         config=load_project(make_project(folder, samples=24, shards=2, training=True, evaluation=asked, **options))
     )
 

@@ -10,6 +10,7 @@ from gateau_dagster.cli.plan import judging_record
 from gateau_dagster.estimate.judging import check_servers, planned_judging, rated_samples
 from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.judging.replies import Replies, Reply
+from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
@@ -21,7 +22,7 @@ JUDGE = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "key": None, "prices
 def _state(folder: Path, *, samples: int = 24, **judge: Any) -> State:
     evaluation = {"judge": {**JUDGE, "characteristics": 3, **judge}}
     selection = {"method": "length", "fraction": 0.5}
-    return State(
+    return state_of(
         config=load_project(
             make_project(folder, samples=samples, shards=2, training=False, evaluation=evaluation, selection=selection)
         )

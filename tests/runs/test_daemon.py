@@ -91,6 +91,8 @@ def test_a_killed_run_ends_and_the_next_goes_on(current: None, server: Server, f
     os.kill(process_of(server, work), signal.SIGKILL)
     assert server.ended(work["runId"])["status"] == server.ended(refresh)["status"] == "FAILURE"
     assert server.ended(server.launch("refresh"))["status"] == "SUCCESS"
+    assert not state_of(config=load_project(file)).plan()
+    server.reload()  # until then Dagster compares with the configuration before the edit
     assert server.not_fresh() == {}
 
 

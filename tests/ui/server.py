@@ -39,7 +39,7 @@ class Server:
         """What Dagster answers."""
         body = json.dumps({"query": query}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=90) as reply:
             answer = json.load(reply)
         assert "errors" not in answer, answer
         return answer["data"]
@@ -87,6 +87,12 @@ class Server:
         """What "Terminate" does: the type of the answer."""
         answer = self.graphql(f'mutation {{terminateRun(runId: "{run_id}") {{__typename}}}}')
         return answer["terminateRun"]["__typename"]
+
+    def reload(self) -> None:
+        """What "Reload definitions" does."""
+        mutation = f'reloadRepositoryLocation(repositoryLocationName: "{LOCATION}")'
+        answer = self.graphql(f"mutation {{{mutation} {{__typename}}}}")["reloadRepositoryLocation"]
+        assert answer["__typename"] == "WorkspaceLocationEntry", answer
 
     def children(self, run_id: str) -> list[dict[str, Any]]:
         """The runs of `everything` that a run of `refresh` made."""
