@@ -41,6 +41,7 @@ EFFECT_BASES = (10000, 50000, 1000000)  # rotary bases of the study's other mode
 TOGETHER = "all models"
 WITHIN_REACH = "within reach"
 _SYNTHETIC_GROUPS = ("base", "controlled", "harder", "breaking", WITHIN_REACH)
+_LEAST_CLUSTERS = 5
 _SURE = 0.995  # kinds that the default ranks at least as well are left out of a long table
 _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n\n).*?(<!-- end of figures -->)", re.DOTALL)
 Json = Mapping[str, Any]
@@ -898,11 +899,14 @@ def arms_kinds(experiment: Json, pool: str) -> str:
     """Return the difference of the loss on all response tokens to random data by kind of sample."""
     arms = {name: arm for name, arm in experiment["results"][pool].items() if name != "base"}
     kinds = [*next(iter(arms.values()))["by_kind"]]
-    rows = [
-        [f"`{kind}`", *(estimate_text(arm["by_kind"][kind]["difference"], 3, " to ") for arm in arms.values())]
-        for kind in kinds
-    ]
+    rows = [[f"`{kind}`", *(_of_kind(arm["by_kind"][kind]) for arm in arms.values())] for kind in kinds]
     return _table(["held-out samples", *(f"`{name}`" for name in arms)], rows)
+
+
+def _of_kind(found: Json) -> str:
+    # An interval over fewer clusters says nothing: it would come from two contexts.
+    shown = 1 if found["pages"] < _LEAST_CLUSTERS else 3
+    return estimate_text(found["difference"][:shown], 3, " to ")
 
 
 def arms_trained(experiment: Json, pool: str) -> str:
