@@ -15,7 +15,7 @@ from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.base import NOTHING, Affects, Section, without_effect
 from gateau_dagster.config.made_models import homologous_options
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.pipeline.declarations import published_configuration
+from gateau_dagster.features.publish.card import published_configuration
 from gateau_dagster.training.launch import TrainingSpec
 from tests.pipeline.by_method import maximal
 from tests.pipeline.configured import BASE, configured

@@ -192,7 +192,8 @@ def _rejected(*names: str, reason: str) -> pl.DataFrame:
 def asking(folder: Path, **evaluation: Any) -> State:
     state = opened(folder)
     asked = EvaluationConfig(benchmarks=("quiz",), **evaluation)
-    return state_of(config=state.config.model_copy(update={"evaluation": asked}))
+    with with_quiz():
+        return state_of(config=state.config.model_copy(update={"evaluation": asked}))
 
 
 @pytest.mark.parametrize(

@@ -326,7 +326,7 @@ def test_a_look_is_taken_up_by_a_later_tick_and_counts_no_more_under_another_sig
 ) -> None:
     go_on, looked = threading.Event(), list[Path]()
 
-    def whole_plan(state: State) -> Plan:
+    def whole_plan(state: State, _: object) -> Plan:
         looked.append(state.config.folder)
         assert go_on.wait(LONG)
         return Plan(work=[])
@@ -348,7 +348,7 @@ def test_a_look_is_taken_up_by_a_later_tick_and_counts_no_more_under_another_sig
     "error", [GateauError("data.missing", "no input"), RuntimeError("a defect"), PanicException("in Rust")]
 )
 def test_a_look_that_failed_is_over(config: Config, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def fails(_: State) -> Plan:
+    def fails(*_: object) -> Plan:
         raise error
 
     looks = Looks()
