@@ -20,7 +20,6 @@ from gateau_dagster.assets.steps.metadata import totals_metadata
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
-from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.evaluation_assets import (
     CHARACTERISTICS,
@@ -29,24 +28,20 @@ from gateau_dagster.pipeline.evaluation_assets import (
     UNTOUCHED_EXPERIMENT,
     asking_benchmarks,
 )
-from gateau_dagster.pipeline.losses import RAW, losses, totals, unseen_shares
+from gateau_dagster.pipeline.losses import losses, totals, unseen_shares
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.registry import feature_modules
-from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 from gateau_dagster.report.further import (
     FurtherSection,
     characteristics_section,
     contamination_section,
     pairwise_section,
-    shown_candidates,
-    synthesis_section,
 )
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
-from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 
 if TYPE_CHECKING:
     from gateau_dagster.report.experiment import ExperimentInputs
@@ -173,33 +168,6 @@ def further_sections(state: State) -> list[FurtherSection]:
         found.append(pairwise_section(pairs))
     if CHARACTERISTICS in reads:
         found.append(characteristics_section(state.read(CHARACTERISTICS)))
-    if CHECKS_TABLE in reads:
-        checked = state.read(CHECKS_TABLE).drop("probability")
-        shown = shown_candidates(checked)
-        found.append(synthesis_section(checked, _with_texts(state, shown), _maps(state, shown.filter("accepted"))))
     for module in feature_modules("report"):
         found += module.sections(state)
     return found
-
-
-def _with_texts(state: State, chosen: pl.DataFrame) -> pl.DataFrame:
-    """Return synthetic candidates with their texts; only their rows are read."""
-    wanted = chosen.select("sample_id")
-    parts = [str(part) for part in state.pipeline.partitions(CHECKS_TABLE)]
-    asked, built = (
-        pl.concat([state.store.read_rows(asset, part, wanted) for part in parts], how="diagonal")
-        for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE)
-    )
-    texts = asked.select("sample_id", "question", "answer", "evidence")
-    places = built.select("sample_id", "context", "positions")
-    return chosen.join(texts, on="sample_id", how="left", maintain_order="left").join(
-        places, on="sample_id", how="left", maintain_order="left"
-    )
-
-
-def _maps(state: State, accepted: pl.DataFrame) -> EvidenceMaps:
-    """Return the evidence maps of accepted synthetic samples, if long_sft reads them."""
-    if not state.config.reads_synthetic:
-        return EvidenceMaps()
-    parts = [state.store.read_rows(RAW, shard, accepted.select("sample_id")) for shard in state.shards]
-    return evidence_maps(state, [*samples_of(pl.concat(parts, how="diagonal"))])

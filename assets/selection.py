@@ -21,7 +21,6 @@ from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.assets.training_mix import mix_tokenizer, trimmed_samples
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import DRAWING, RuleConfig, SelectionConfig
-from gateau_dagster.config.variants import SYNTHETIC_UNVERIFIED
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, gateau_command
@@ -69,8 +68,6 @@ from gateau_dagster.selection.forecast import (
 from gateau_dagster.selection.rules import BY_RULE, DROPPED, LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
-from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import as_samples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -162,8 +159,8 @@ def selected_subset(step: Step) -> None:
     depends = _known_dependence(step.state) if step.stale else None
     candidates = Candidates(step.state)
     for output in step.in_turn():
-        if output.recipe.is_synthetic:
-            _write_synthetic(output)
+        if output.recipe.of_feature is not None:
+            _write_made(output, output.recipe.of_feature.make(step.state.read))
             continue
         made = chosen_samples(step.state, output.recipe, depends, candidates)
         chosen, limited, taken = made.chosen, made.left_out, made.taken
@@ -201,13 +198,8 @@ def with_evidence(state: State, samples: pl.DataFrame) -> pl.DataFrame:
     return samples.join(found, on="sample_id", how="left", maintain_order="left")
 
 
-def _write_synthetic(output: Output) -> None:
-    """Write the accepted synthetic samples, or as many candidates; in the order of ids, which are hashes."""
-    state = output.state
-    questions, contexts, checked = (state.read(asset) for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE, CHECKS_TABLE))
-    subset = as_samples(questions, contexts, checked.filter("accepted"))
-    if output.variant.kind == SYNTHETIC_UNVERIFIED:
-        subset = as_samples(questions, contexts, questions.filter(fault="")).head(subset.height)
+def _write_made(output: Output, subset: pl.DataFrame) -> None:
+    """Write the samples that a feature makes for a variant, in their order."""
     subset = subset.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
     output.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
 

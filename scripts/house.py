@@ -130,14 +130,7 @@ PRODUCT = ("gateau_dagster",)
 HEARTS = ("gateau_dagster.assets.sample_tables", "gateau_dagster.pipeline.state")
 """The modules of which the closures are watched: what makes the tables by sample, and what plans."""
 FEATURES = {
-    "synthesis": (
-        "synthesis",
-        "config.synthesis",
-        "pipeline.synthesis_assets",
-        "pipeline.synthesis_checks",
-        "estimate.synthesis",
-        "assets.synthesis",
-    ),
+    "synthesis": ("features.synthesis",),
     "publish": ("features.publish",),
     "traces": ("data.sessions", "data.session_tree", "data.traces"),
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),

@@ -17,7 +17,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from gateau_dagster.assets.runs.checks import evaluation, latest_record, staleness
 from gateau_dagster.assets.runs.history import told
 from gateau_dagster.assets.runs.jobs import REFRESH, SCORING, Job
-from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, EVERYTHING, SYNTHESIS, VARIANTS, failed_checks_of
+from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, WORK_JOBS, failed_checks_of
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
 from gateau_dagster.assets.steps.event_log import PLAN_TAG, observe_inputs
 from gateau_dagster.assets.steps.failures import redacted_failure
@@ -65,7 +65,7 @@ def out_of_date_sensor(config: Config, jobs: Iterable[Job]) -> dg.SensorDefiniti
     `jobs`: of the pipeline. The sensor requests `refresh` alone. It names the jobs that this launches, since Dagster
     shows a sensor on the page of an asset if one of its jobs makes the asset.
     """
-    launched = {own_name(config, name) for name in (REFRESH, EVERYTHING, SYNTHESIS, VARIANTS)}
+    launched = {own_name(config, name) for name in (REFRESH, *WORK_JOBS)}
 
     @dg.sensor(
         **own_options(config, "out_of_date", "configuration"),
@@ -111,7 +111,7 @@ def _at_work(instance: dg.DagsterInstance, config: Config, store: str) -> str | 
 
     A run on another store does not count: two projects may share a database. Only runs of `refresh` name their store.
     """
-    jobs = {own_name(config, job) for job in (REFRESH, EVERYTHING, SYNTHESIS, VARIANTS, SCORING)}
+    jobs = {own_name(config, job) for job in (REFRESH, SCORING, *WORK_JOBS)}
     for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
         if run.tags.get(LOCK_TAG, store if run.job_name in jobs else None) == store:
             return f"{run.job_name}, in run {run.run_id}"

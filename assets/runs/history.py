@@ -175,7 +175,7 @@ def _status(
     reasons = [*work.reasons.values()] if work is not None else []
     missing = sum(stamp is None for stamp in stamps)
     standing: Standing = "missing" if missing == len(stamps) else "stale"
-    if not reasons:  # without a table, it waits for synthetic samples that are still to be made
+    if not reasons:  # without a table, it waits for samples that are still to be made
         standing, failure = "missing" if stamps and missing else "current", None
     elif failure is not None:
         standing = "failed"

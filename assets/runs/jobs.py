@@ -8,13 +8,13 @@ from dagster import OpExecutionContext
 # The type that `dg.define_asset_job` returns; Dagster exports no name for it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from gateau_dagster.assets.runs.launching import EVERYTHING, SYNTHESIS, VARIANTS
+from gateau_dagster.assets.runs.launching import EVERYTHING, OF_FEATURES, VARIANTS
 from gateau_dagster.assets.runs.refresh import refresh
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_options, own_resource
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.asset import DOCUMENTS, UP_TO_DATE, VARIANT
+from gateau_dagster.pipeline.asset import UP_TO_DATE, VARIANT
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
@@ -37,12 +37,15 @@ def executor_of(config: Config) -> dg.ExecutorDefinition:
 def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
     """Return the asset jobs, for launching chosen shards by hand.
 
-    Variants and synthetic samples have separate jobs: a run has partitions of one set only, and shards come first.
+    Variants, and each partition set of a feature, have separate jobs: a run has partitions of one set only.
     """
     pipeline, executor = pipeline_of(config), executor_of(config)
     assets = list(pipeline.by_key)
     of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
-    of_documents = {asset.key for asset in pipeline.assets if asset.partitions == DOCUMENTS}
+    of_features = {
+        each.job: ({asset.key for asset in pipeline.assets if asset.partitions == name}, each.description)
+        for name, each in OF_FEATURES.items()
+    }
     scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
     jobs = {
         SCORING: (
@@ -51,7 +54,7 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
             "them.",
         ),
         EVERYTHING: (
-            {*assets} - of_variants - of_documents,
+            {*assets}.difference(of_variants, *(keys for keys, _ in of_features.values())),
             "Computes all assets for the chosen shards, including those that the configuration does not need and "
             "`refresh` skips. The job `variants` compares the variants.",
         ),
@@ -59,7 +62,7 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
             of_variants,
             "Computes the samples, models, answers and scores of the chosen variants, and their comparison.",
         ),
-        SYNTHESIS: (of_documents, "Writes and checks the synthetic samples about the chosen shards of documents."),
+        **of_features,
     }
     looked_at = [dg.AssetCheckKey(asset_key(config, asset), UP_TO_DATE) for asset in assets]
     return [

@@ -40,18 +40,21 @@ from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.assets.steps.failures import CODE, TITLE
 from gateau_dagster.assets.steps.partitions import asset_key, has_many, own_name
 from gateau_dagster.assets.steps.step import is_to_end
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.errors import GateauError, UnforeseenError, gateau_command
 from gateau_dagster.execution.interruption import ENDING, at_end, at_request
-from gateau_dagster.pipeline.asset import DOCUMENTS, VARIANT
+from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.declared import partition_sets
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.plan import Plan, Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.configuration import ConfigurationResource
 
 EVERYTHING = "everything"
 VARIANTS = "variants"
-SYNTHESIS = "synthesis"
+OF_FEATURES = {each.name: each for feature in features() for each in feature.partition_sets}
+"""The partition sets of features, by their names."""
+WORK_JOBS = frozenset({EVERYTHING, VARIANTS, *(each.job for each in OF_FEATURES.values())})
+"""The jobs that make stale assets."""
 # Dagster's documented tags of a run over a range of partitions.
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 _MOST_LINES = 40
@@ -77,15 +80,18 @@ class WorkRun:
 def work_run(state: State, whole: Plan) -> WorkRun:
     """Return one run of the stale assets over the range of stale partitions; current ones in it cost nothing.
 
-    A run has partitions of one set only. Work on synthetic samples comes first, then work that reads no variant.
+    A run has partitions of one set only. Work on sets of features comes first, then work that reads no variant.
     """
     of_variants = state.pipeline.descendants(each.key for each in state.pipeline.assets if each.partitions == VARIANT)
-    of_documents = {each.key for each in state.pipeline.assets if each.partitions == DOCUMENTS}
     plan = whole.before(of_variants)
-    if any(work.asset in of_documents for work in plan.work):
-        plan = plan.until(SYNTHETIC_SAMPLES, state.pipeline.assets).before(of_documents)
     job = VARIANTS if plan.work[0].asset in of_variants else EVERYTHING
-    job = SYNTHESIS if plan.work[0].asset in of_documents else job
+    for each in OF_FEATURES.values():
+        own = {asset.key for asset in state.pipeline.assets if asset.partitions == each.name}
+        if any(work.asset in own for work in plan.work):
+            needed = state.pipeline.ancestors(own)
+            plan = Plan(work=[work for work in plan.work if work.asset in needed]).before(own)
+            job = each.job if plan.work[0].asset in own else EVERYTHING
+            break
     tags = {PLAN_TAG: f"{len(plan.work)} assets"}
     stale = {part for work in plan.work for part in work.partitions}
     found = [part for keys in partition_sets(state.config).values() for part in keys if part in stale]

@@ -8,9 +8,7 @@ from dagster import DagsterInstance, DagsterRun, RunsFilter
 
 from gateau_dagster.assets.runs.instance import open_instance, open_log
 from gateau_dagster.assets.runs.launching import (
-    EVERYTHING,
-    SYNTHESIS,
-    VARIANTS,
+    WORK_JOBS,
     require_queue,
     run_by_daemon,
     run_here,
@@ -29,10 +27,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import check_servers, planned_judging
 from gateau_dagster.estimate.questions import check_questions
-from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.checks import checked_plan
+from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -158,7 +156,8 @@ class _Refresh:
                 check_questions(state, current)
                 check_training_memory(state, current)
             check_servers(state, current, planned_judging(state, current))  # before days of training, not after
-            check_generator(state, planned_synthesis(state, current))
+            for check in hooks("forecast", "check_plan"):
+                check(state, current)
             work = work_run(state, current)
             if self._asking is not None and self._asking.remote_job_origin is not None:
                 outcome = run_by_daemon(self._instance, self._asking, work, self._lock, self._say)
@@ -181,7 +180,7 @@ class _Refresh:
         ended = end_dead_runs(self._instance, holding=self._lock)
         for run in self._instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={LOCK_TAG: self._lock})):
             job = run.job_name.split("__")[-1]  # of any pipeline of a code location
-            process = process_of(self._instance, run) if job in {EVERYTHING, SYNTHESIS, VARIANTS} else None
+            process = process_of(self._instance, run) if job in WORK_JOBS else None
             if process is not None and process_state(process) == "alive":
                 raise GateauError(
                     "storage.lease_held",

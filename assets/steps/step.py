@@ -35,7 +35,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
-from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT
+from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
@@ -125,7 +125,7 @@ class Output:
         stamp = self.wanted.without(absent, state.asset(self.asset).means)
         stamp = replace(stamp, content=content or stamp.content, given=given, rule=rule)
         stamp = state.store.write(table, self.asset, self.partition, stamp, rejected)
-        if state.asset(self.asset).partitions in {SHARD, DOCUMENTS}:
+        if state.asset(self.asset).partitions not in {"", VARIANT}:
             rejected = rejected_frame([]) if rejected is None else rejected
             computed = table.height if computed is None else computed
             self.finish_shard(ShardResult(table=table, rejected=rejected, computed=computed, reused=0, stamp=stamp))

@@ -20,12 +20,19 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from gateau_dagster.features.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
 from gateau_dagster.features.demo.language import ATTRIBUTES, VALUES
+from gateau_dagster.features.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.questions import question_prompt
+from gateau_dagster.features.synthesis.scripted_generator import (
+    CHEATS,
+    HONEST,
+    ScriptedGenerator,
+    demo_document,
+    manner_of,
+    serving,
+)
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.questions import question_prompt
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
 DOCUMENTS, SHARE = 60, 0.5

@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -210,21 +211,23 @@ def forecast(config_file: str | None, as_json: bool) -> None:
     print_forecast(loaded(config_file), as_json=as_json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FeatureTrial:
+    """A trial of a feature, one of TRIALS in its module `commands`: what `gateau validate --option` does instead."""
+
+    option: str
+    help: str
+    run: Callable[[Config], None]
+
+
 @cli.command()
 @config_option
-@click.option(
-    "--synthesis",
-    is_flag=True,
-    help="Write and check synthetic samples about 20 documents, and print the yield. It asks the generator.",
-)
-def validate(config_file: str | None, synthesis: bool) -> None:
+def validate(config_file: str | None, **tried: bool) -> None:
     """Check the configuration and the input, and print what would be rejected."""
-    from gateau_dagster.cli.validate import print_synthesis, print_validation
+    from gateau_dagster.cli.validate import print_validation
 
-    if synthesis:
-        print_synthesis(loaded(config_file))
-    else:
-        print_validation(loaded(config_file))
+    chosen = next((_TRIALS[option].run for option, given in tried.items() if given), print_validation)
+    chosen(loaded(config_file))
 
 
 @cli.command()
@@ -435,3 +438,5 @@ def _fail(message: str, status: int) -> NoReturn:
 for _added in feature_parts("commands", "COMMANDS", tuple):
     for _each in _added:
         _add(_each)
+_TRIALS = {each.option: each for added in feature_parts("commands", "TRIALS", tuple) for each in added}
+validate.params += [click.Option([f"--{each.option}"], is_flag=True, help=each.help) for each in _TRIALS.values()]

@@ -28,17 +28,17 @@ from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.estimate.judging import check_servers, passing_budget, planned_judging
 from gateau_dagster.estimate.questions import Power, check_questions, experiment_power
 from gateau_dagster.estimate.scored_model import ExpectedTruncation, ScoredModel, expected_truncation
-from gateau_dagster.estimate.synthesis import PlannedSynthesis, check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
 from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.declared import left_out_sentence
+from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models
 from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import indented_lines, number, plural, unit_of_difference
+from gateau_dagster.readable import indented_lines, number, unit_of_difference
 from gateau_dagster.report.effort import quantity
 from gateau_dagster.training.memory_plan import PARTS
 
@@ -66,74 +66,6 @@ def _grounds(planned: Sequence[WorkForecast]) -> Iterator[str]:
             "Equal answers are judged once, so the number may be lower. Repeated requests for replies without a "
             "score are not included."
         )
-
-
-def show_synthesis(out: Console, state: State, plan: Plan) -> None:
-    """Print the requests for synthetic samples and the expected yield; a warning if the generator cannot be used."""
-    planned = planned_synthesis(state, plan)
-    if planned is None:
-        return
-    rows = [planned.questions, planned.answers, *([planned.verdicts] if planned.verdicts is not None else [])]
-    asked = [each for each in rows if each.most is not None and (each.most.usage.requests or each.most.kept)]
-    show_forecasts(out, "to generate", ASKED_COLUMNS, asked, together=False)
-    explain_in_grey(out, _yield_sentences(planned))
-    if state.config.reads_synthetic:
-        out.print(f"[dim]Afterwards long_sft reads the samples: `{gateau_command('plan')}` shows the rest then.[/dim]")
-    try:
-        check_generator(state, planned)
-    except GateauError as error:
-        out.print(f"[yellow]![/yellow] {escape(indented_lines(str(error)))}", soft_wrap=False)
-
-
-def _yield_sentences(planned: PlannedSynthesis) -> Iterator[str]:
-    found = planned.measured
-    if planned.questions.cost is not None and planned.questions.cost.usage.requests:
-        yield "The figures are about right: they assume that every reply can be read and no two questions are equal."
-    if planned.unchosen:
-        yield (
-            f"The passages of {plural(planned.unchosen, 'candidate')} are still to be chosen, so the requests for "
-            "their questions are an estimate."
-        )
-    if planned.kept:
-        yield (
-            f"{plural(planned.kept, 'candidate')} {'keeps its' if planned.kept == 1 else 'keep their'} figures: "
-            f"{planned.passed:,} of them {'is' if planned.passed == 1 else 'are'} accepted, {planned.undecided:,} "
-            f"{'comes' if planned.undecided == 1 else 'come'} to a check for the first time. Nobody is asked about the "
-            "others."
-        )
-    if planned.candidates and found is None:
-        yield (
-            f"{planned.candidates:,} candidates. The yield is not known: `{gateau_command('validate --synthesis')}` "
-            "measures it on 20 documents."
-        )
-    elif planned.candidates and found is not None:
-        yield (
-            f"{planned.candidates:,} candidates, of which about {planned.expected:,} are accepted: so were "
-            f"{found.accepted:,} of {found.candidates:,} before."
-        )
-
-
-def synthesis_record(state: State, plan: Plan) -> dict[str, Any] | None:
-    """Return the plan's generation for programs; None without any."""
-    planned = planned_synthesis(state, plan)
-    if planned is None:
-        return None
-    refused = ""
-    try:
-        check_generator(state, planned)
-    except GateauError as error:
-        refused = str(error)
-    return {
-        "candidates": planned.candidates,
-        "expected": planned.expected,
-        "kept": planned.kept,
-        "passed": planned.passed,
-        "undecided": planned.undecided,
-        "questions": {**planned.questions.record, "exact": not planned.unchosen},
-        "answers": {**planned.answers.record, "expected": planned.expected_answers.record},
-        **({"verdicts": planned.verdicts.record} if planned.verdicts is not None else {}),
-        "refused": refused,
-    }
 
 
 def judging_record(state: State, plan: Plan) -> dict[str, Any]:
@@ -357,7 +289,8 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     show_memory(out, memory)
     show_power(out, experiment_power(state, plan))
     show_short_forecast(out, state)
-    show_synthesis(out, state, plan)
+    for show in hooks("forecast", "show_plan"):
+        show(out, state, plan)
     show_judging(out, state, plan)
     check_questions(state, plan)
     check_memory(memory)
@@ -372,7 +305,6 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
     `power`: the fields of each Power.
     `forecast`: of the configured choice, from the tables in the store; None without `evidence` or its tables.
     `judging`: from judging_record.
-    `synthesis`: from synthesis_record, if the generator is asked.
     `rejected`: records of the long input.
     `truncation`: expected for each model that scores.
     `left_out`: tables that nothing configured reads.
@@ -394,7 +326,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         "power": [asdict(power) for power in experiment_power(state, plan)],
         "forecast": plan_forecast_record(state),
         "judging": judging_record(state, plan),
-        **({"synthesis": record} if (record := synthesis_record(state, plan)) is not None else {}),
+        **{key: value for record in hooks("forecast", "plan_record") for key, value in record(state, plan).items()},
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),
         "warnings": checks_of(state).warnings,

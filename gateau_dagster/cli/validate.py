@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import polars as pl
 from rich.console import Console
@@ -22,18 +20,14 @@ from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.errors import GateauError, together
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import expected_truncation
-from gateau_dagster.estimate.synthesis import check_planned
 from gateau_dagster.estimate.training_memory import check_training_memory
-from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.progress import silent
-from gateau_dagster.readable import plural, printable
-from gateau_dagster.storage.files import Files
-from gateau_dagster.synthesis.checks import figure_sentence
+from gateau_dagster.readable import plural
 
 _SOURCES = 10
 
@@ -93,63 +87,6 @@ def validation_summary(index: InputIndex) -> ValidationSummary:
     )
 
 
-_TRIED_DOCUMENTS = 20
-
-
-def print_synthesis(config: Config) -> None:
-    """Print the yield of synthetic samples about some documents: accepted ones, and refused ones by reason.
-
-    Meanwhile no run works on the store, so that nothing is asked twice.
-
-    Raises:
-        GateauError: `synthesis` is not configured, the budget does not suffice, a run has the store, or a server or
-            model cannot be used.
-    """
-    from gateau_dagster.assets.synthesis import tried
-    from gateau_dagster.resources.judge import JudgeResource
-    from gateau_dagster.resources.lease import whole_store_lease
-    from gateau_dagster.resources.models import ModelsResource
-
-    if config.synthesis is None:
-        raise GateauError("synthesis.missing", "--synthesis: tries the section synthesis: add it, or leave this out")
-    out, state = console(), state_of(config=config)
-    say = partial(out.print, style="dim")
-    with whole_store_lease(config, "gateau validate", say), out.status("Writing and checking synthetic samples"):
-        found, checked = tried(state, ModelsResource(), JudgeResource(), silent, _TRIED_DOCUMENTS)
-    share = f"{found.accepted / max(1, checked.height):.0%}"
-    out.print("[bold]synthesis[/bold]")
-    out.print(f"  {found.accepted:,} of {plural(checked.height, 'candidate')} accepted ({share})")
-    for kind, part in sorted(checked.partition_by("kind", as_dict=True).items()):
-        out.print(f"  {kind[0]}: {int(part['accepted'].sum())} of {part.height} accepted")
-    refused = checked.filter(~pl.col("accepted"))
-    reasons = refused["reason"].value_counts().sort(["count", "reason"], descending=[True, False])
-    for reason, count in reasons.iter_rows():
-        out.print(f"  {count} x {reason}")
-        example = refused.filter(reason=reason).row(0, named=True)
-        figure = figure_sentence(reason, example.get(reason), config.synthesis.checks)
-        texts = {name: _ends(example[name] or "") for name in ("question", "answer", "reply")}
-        for name, said in {**texts, "figure": figure, "why": printable(example["detail"] or "")}.items():
-            if said:
-                out.print(f"    {name}: {said}", markup=False)
-    if said := partly_read_answers(checked, at_least=True):
-        out.print(f"  [yellow]![/yellow] {as_line(said)}")
-    if refused.height:
-        file = _keep_refused(config, refused)
-        out.print(f"  All {plural(refused.height, 'refused candidate')}: {as_line(str(file))}")
-        folder = state.store.files.address(config.synthesis.generator.replies_folder)
-        out.print(f"  All replies, as they came: {as_line(folder)}")
-
-
-def _keep_refused(config: Config, refused: pl.DataFrame) -> Path:
-    """Write the refused candidates as JSON lines into the scratch folder, and return the file."""
-    folder, name = config.work_folder, "refused_candidates.jsonl"
-    shown = refused.select(pl.exclude("accepted", "probability", "figures"))
-    rows = ({key: value for key, value in row.items() if value is not None} for row in shown.iter_rows(named=True))
-    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    Files(str(folder)).write(name, text.encode(errors="replace"))
-    return folder / name
-
-
 _SHOWN = 60  # characters of each end of a text
 
 
@@ -165,7 +102,7 @@ def print_validation(config: Config) -> None:
         partial(show_warnings, out, state),
         partial(check_questions, state),
         partial(check_training_memory, state),
-        partial(check_planned, state),
+        *(partial(check, state) for check in hooks("forecast", "check_plan")),
     )
     findings: dict[str, GateauError] = {}
     for look in looks:
@@ -212,10 +149,10 @@ def _show_sample(out: Console, state: State) -> None:
         out.print(f"  how {_escaped(sample.sample_id)} is read{border}:", markup=False)
         for name in ("context", "instruction", "response"):
             text = getattr(sample, name)
-            out.print(f"    {name}, {plural(len(text), 'character')}: {_ends(text) or '(empty)'}", markup=False)
+            out.print(f"    {name}, {plural(len(text), 'character')}: {text_ends(text) or '(empty)'}", markup=False)
 
 
-def _ends(text: str) -> str:
+def text_ends(text: str) -> str:
     """Return a text on one line, without its middle if it is long."""
     cut = len(text) > 2 * _SHOWN
     return f"{_escaped(text[:_SHOWN])} … {_escaped(text[-_SHOWN:])}" if cut else _escaped(text)

@@ -1,5 +1,6 @@
 """Define the base of all sections: frozen, closed to unknown keys, strict about types; and the effect of a key."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.registry import feature_parts
 
 Result = Literal["rows", "ranking", "mix", "checkpoint", "report", "published"]
 
@@ -103,11 +105,19 @@ Verify = Annotated[Literal["signature", "content"], NOTHING]
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSection(Generic[S]):
-    """A section that a feature adds to the configuration, as SECTION in its module `config`."""
+    """A section that a feature adds to the configuration, as SECTION in its module `config`.
+
+    scheme: an address in `long_sft.path` for the samples that the feature makes, such as `synthetic:`; empty if it
+        makes none. makes: the asset that holds them.
+    variants: by name, the variants of `variants.also` whose samples the feature makes, with their descriptions.
+    """
 
     key: str
     kind: type[S]
     description: str
+    scheme: str = ""
+    makes: str = ""
+    variants: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def field(self) -> Any:
@@ -118,6 +128,23 @@ class FeatureSection(Generic[S]):
     def of(self, config: BaseModel) -> S | None:
         """Return the section of a configuration; None if the file has none."""
         return getattr(config, self.key)
+
+    @property
+    def files(self) -> str:
+        """Return the pattern of the files of `makes`, below the store's root."""
+        return f"/{self.makes}/*.parquet"
+
+
+@cache
+def feature_sections() -> tuple[FeatureSection[Any], ...]:
+    """Return the sections of all features, in the alphabetical order of their folders."""
+    return tuple(feature_parts("config", "SECTION", FeatureSection))
+
+
+@cache
+def made_inputs() -> dict[str, FeatureSection[Any]]:
+    """Return the sections whose features make samples that `long_sft` can read, by the address of these."""
+    return {each.scheme: each for each in feature_sections() if each.scheme}
 
 
 class SectionError(GateauError):

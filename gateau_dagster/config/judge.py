@@ -179,7 +179,7 @@ _KEY = Field(
 
 
 class AskedConfig(ServerConfig):
-    """The settings that the judge and the generator of `synthesis` share: a model behind an OpenAI-compatible server.
+    """The settings that the judge and a feature's generator share: a model behind an OpenAI-compatible server.
 
     The model's name alone identifies it: the same name at another address reuses its replies.
     """

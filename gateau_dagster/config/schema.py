@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, create_model, model_validator
 
-from gateau_dagster.config.base import FeatureSection, Section
+from gateau_dagster.config.base import Section, feature_sections, made_inputs
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.execution import ExecutionConfig, check_devices
 from gateau_dagster.config.inputs import (
@@ -24,11 +24,10 @@ from gateau_dagster.config.inputs import (
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
-from gateau_dagster.config.synthesis import SYNTHETIC_FILES, SYNTHETIC_SCHEME, SynthesisConfig
 from gateau_dagster.config.training import WEIGHING, TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
-from gateau_dagster.registry import PluginFile, feature_parts, same_names
+from gateau_dagster.registry import PluginFile, same_names
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
@@ -46,12 +45,6 @@ class KernelConfig(Section):
     storage: StorageConfig = StorageConfig()
     long_sft: LongSftConfig
     short_chat: ShortChatConfig | None = None
-    synthesis: SynthesisConfig | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="Synthetic long samples, `synthetic_long_sft`. long_sft.path reads the accepted ones as "
-        "`synthetic:`. null: none.",
-    )
     models: dict[str, ModelConfig] = Field(
         default={}, description="Models by name; GATEAU compares `short` and `long`."
     )
@@ -90,9 +83,9 @@ class KernelConfig(Section):
         return (self.folder / ".gateau").joinpath(*own).absolute()
 
     def located(self, address: str) -> str:
-        """Return the real path of an address: `demo:` and `synthetic:` ones resolved, others unchanged."""
-        if address == SYNTHETIC_SCHEME:
-            return f"{self.located_root}{SYNTHETIC_FILES}"
+        """Return the real path of an address: `demo:` and those of features resolved, others unchanged."""
+        if (made := made_inputs().get(address)) is not None:
+            return f"{self.located_root}{made.files}"
         if self.demo is None or not address.startswith(DEMO_SCHEME):
             return address
         return demo_path(address, self.work_folder, self.demo)
@@ -115,9 +108,9 @@ class KernelConfig(Section):
         return self.short_chat.model_copy(update={"path": self._located_paths(self.short_chat.path)})
 
     @property
-    def reads_synthetic(self) -> bool:
-        """Return whether the long samples include the accepted ones of `synthesis`."""
-        return SYNTHETIC_SCHEME in _listed(self.long_sft.path)
+    def made_inputs(self) -> list[str]:
+        """Return the assets whose rows are long samples: `long_sft.path` reads what the pipeline makes itself."""
+        return [made_inputs()[path].makes for path in _listed(self.long_sft.path) if path in made_inputs()]
 
     @property
     def located_root(self) -> str:
@@ -177,7 +170,6 @@ class KernelConfig(Section):
                 "`context: window` beside models.long, or remove the key",
             )
         self._check_tasks()
-        self._check_synthesis()
         check_devices(self.execution, self.scoring)
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         for name, path in self.addresses():
@@ -204,34 +196,6 @@ class KernelConfig(Section):
                     f"models.{name}.demonstrations: needs scoring.template: gateau, but it is chat: change it, or "
                     "remove the demonstrations",
                 )
-
-    def _check_synthesis(self) -> None:
-        """Check that `synthesis` has theta_B and, where asked for, a judge; and that its samples can be read."""
-        synthesis = self.synthesis
-        if synthesis is None:
-            if self.reads_synthetic:
-                raise GateauError(
-                    "synthesis.missing",
-                    f"long_sft.path: {SYNTHETIC_SCHEME} needs the section synthesis: add it, or change the path",
-                )
-            return
-        long = self.models.get("long")
-        if long is None or long.task != "causal":
-            raise GateauError(
-                "models.missing",
-                "synthesis: counts tokens with models.long, and checks the samples with it: add this model",
-            )
-        if self.reads_synthetic and self.pre_experienced_models:
-            raise GateauError(
-                "synthesis.circle",
-                f"long_sft.path: {SYNTHETIC_SCHEME} holds samples that models.long checks, but "
-                f"models.{self.pre_experienced_models[0]} is trained on the samples: name a model that exists, or "
-                "remove the address",
-            )
-        if synthesis.is_verified and synthesis.checks.agreement == "judge" and self.evaluation.judge is None:
-            raise GateauError(
-                "synthesis.judge", "synthesis.checks.agreement: judge needs evaluation.judge: add it, or set exact"
-            )
 
     @property
     def has_pair(self) -> bool:
@@ -300,7 +264,7 @@ else:
         __base__=KernelConfig,
         __module__=__name__,
         __doc__=KernelConfig.__doc__,
-        **{each.key: each.field for each in feature_parts("config", "SECTION", FeatureSection)},
+        **{each.key: each.field for each in feature_sections()},
     )
 
 

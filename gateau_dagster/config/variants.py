@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from gateau_dagster.config.base import Affects, Section, Verify
+from gateau_dagster.config.base import Affects, Section, Verify, feature_sections
 from gateau_dagster.config.models import HOMOLOGOUS, PRE_EXPERIENCED, ModelConfig
 from gateau_dagster.config.selection import Preset, RuleConfig
 from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS, ModelAddress
@@ -16,10 +16,12 @@ from gateau_dagster.registry import possible_name
 
 BASE, CHECKPOINT = "base", "checkpoint"
 """Variants that always exist: the model before any training, and that of the single run, `checkpoint`."""
-Synthetic = Literal["synthetic_verified", "synthetic_unverified"]
-Kind = Literal["base", "checkpoint", "selected", "full", "short_only", "other"] | Synthetic
-Also = Literal["full", "short_only", "base"] | Synthetic
-SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED = get_args(Synthetic)
+OF_FEATURES = {name: each for each in feature_sections() for name in each.variants}
+"""The sections of the features that make the samples of a variant, by its kind."""
+if TYPE_CHECKING:
+    Also = str
+else:
+    Also = Literal[("full", "short_only", "base", *OF_FEATURES)]
 Equal = Literal["samples", "tokens", "steps"]
 GATEAU = "gateau"
 BASELINES = ("random", "length")
@@ -149,8 +151,8 @@ class VariantsConfig(Section):
         default=[],
         description="full: all samples, only one of identical texts unless selection.duplicates is keep. short_only: "
         "the short conversations alone. base: the model before training, which always exists. "
-        "synthetic_verified: the accepted samples of `synthesis`. synthetic_unverified: as many of its candidates, "
-        "whatever the checks say. A model that is not trained here: {name: …, path: …}. One that is trained with "
+        + "".join(f"{name}: {section.variants[name]} " for name, section in OF_FEATURES.items())
+        + "A model that is not trained here: {name: …, path: …}. One that is trained with "
         "other keys: {name: …, selection: {…}, training: {…}}.",
     )
     equal: Equal | None = Field(
@@ -200,13 +202,14 @@ class VariantsConfig(Section):
 class Variant:
     """One model of the experiment.
 
+    kind: base, checkpoint, selected, full, short_only, other, or one of OF_FEATURES.
     cell: its name without the seed; variants of one cell differ in their seed only.
     method, preset, fraction, budget, seed: None if the configuration's own value applies. other: for kind `other`.
     changed: of a variant of kind `selected` that is not of the matrix.
     """
 
     name: str
-    kind: Kind
+    kind: str
     cell: str
     method: str | None = None
     preset: Preset | None = None
@@ -219,7 +222,7 @@ class Variant:
     @property
     def trained(self) -> bool:
         """Return whether the variant is trained for the experiment."""
-        return self.kind in {"selected", "full", "short_only", SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED}
+        return self.kind in {"selected", "full", "short_only", *OF_FEATURES}
 
 
 def variants_of(section: VariantsConfig | None, *, method: str, trains: bool) -> list[Variant]:

@@ -153,8 +153,8 @@ def index_file(config: LongSftConfig, folder: Path, cache_dir: Path) -> Path:
 
 def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progress: Progress) -> InputIndex:
     found = scan(files, converter(config), progress)
-    # Checks.check_data reports that no synthetic sample is accepted: only while the samples are not to be made again.
-    if found.accepted.is_empty() and not all(file.is_synthetic for file in files):
+    # Checks.check_data reports that no made sample is accepted: only while the samples are not to be made again.
+    if found.accepted.is_empty() and not all(file.is_made for file in files):
         raise GateauError("data.no_usable_record", no_usable_sample("long_sft.path", config.path, found.rejected))
     accepted, rejected, begun = found.accepted, found.rejected, found.begun.sort("sample_id")
     if config.turns != "observations":

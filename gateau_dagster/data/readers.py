@@ -208,7 +208,7 @@ def read_parquet(
         if repeated := [name for name, count in Counter(parquet.schema_arrow.names).items() if count > 1]:
             yield Problem(number=0, reason=f"repeated column: {file.name} has several that are called {repeated[0]!r}")
             return
-        if parquet.metadata.num_rows == 0 and not file.is_synthetic:
+        if parquet.metadata.num_rows == 0 and not file.is_made:
             yield Problem(number=0, reason=f"empty file: {file.name} has no rows")
         start = 1
         for group in range(parquet.num_row_groups):

@@ -20,8 +20,7 @@ import yaml
 from fsspec.utils import glob_translate
 from pydantic import BaseModel
 
-from gateau_dagster.config.base import Verify
-from gateau_dagster.config.synthesis import SYNTHETIC_FILES
+from gateau_dagster.config.base import Verify, made_inputs
 from gateau_dagster.config.values import possible_path
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
@@ -260,9 +259,10 @@ class SourceFile:
         return _TEXT_FILE.sub("", _DATA_FILE.sub("", self.name))
 
     @property
-    def is_synthetic(self) -> bool:
-        """Return whether the file is a shard of accepted synthetic samples, of which one may hold none."""
-        return self.address.rpartition("/")[0].endswith(SYNTHETIC_FILES.rpartition("/")[0])
+    def is_made(self) -> bool:
+        """Return whether the file is a shard of samples that the pipeline makes itself, of which one may hold none."""
+        folder = self.address.rpartition("/")[0]
+        return any(folder.endswith(made.files.rpartition("/")[0]) for made in made_inputs().values())
 
     @property
     def format(self) -> str | None:
@@ -299,7 +299,8 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
             with readable_input(pattern):
                 meant = _local_files(pattern, folder, _wanted(plain_texts))
         files = sorted(meant, key=lambda file: file.address)
-        if not files and not pattern.endswith(SYNTHETIC_FILES):  # these may still be to be made
+        made = any(pattern.endswith(each.files) for each in made_inputs().values())
+        if not files and not made:  # files that the pipeline makes may still be to be made
             where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"
             bucket = ", that the bucket exists, and AWS_ENDPOINT_URL" if pattern.startswith(S3) else ""
             kind = "file" if plain_texts else "data file"

@@ -12,8 +12,6 @@ from gateau_dagster.storage.stamp import By, Stamp, fingerprint
 SHARD = "shard"
 # Models that are compared with one another: see config.variants.
 VARIANT = "variant"
-# The documents of `synthesis`, by a hash of their text.
-DOCUMENTS = "document_shard"
 
 # Names of asset checks; `up_to_date` is every asset's.
 UP_TO_DATE = "up_to_date"
@@ -38,7 +36,7 @@ class Observed:
     texts: by homologous model, changes with its texts.
     others: digests of the models of `variants.also`, by the variants' names.
     files: by method that reads files, changes with their content.
-    documents: by partition of the documents of `synthesis`, changes with their texts.
+    partitions: by partition of a feature's set, changes with what it is made from.
     instructions: changes with what is left out of the documents that are compared; empty if nothing is.
     frames: by configured model, `chat_rendering.frame_change` of its chat template; only templates that make a change.
     """
@@ -48,7 +46,7 @@ class Observed:
     texts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    documents: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[str, str] = field(default_factory=dict)
     instructions: str = ""
     frames: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 

@@ -24,7 +24,7 @@ from gateau_dagster.pipeline.data_checks import (
     without_far_text,
 )
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
-from gateau_dagster.pipeline.feature import features
+from gateau_dagster.pipeline.feature import features, hooks
 from gateau_dagster.pipeline.model_checks import (
     chat_warnings,
     check_answer_end,
@@ -45,7 +45,6 @@ from gateau_dagster.pipeline.plan import Key, Plan, ancestors
 from gateau_dagster.pipeline.recipes import selections
 from gateau_dagster.pipeline.scoring_assets import check_clusters
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_checks import lost_documents, refused_candidates, server_checks
 from gateau_dagster.selection.rules import check_data, countable_samples
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import changed_records
@@ -73,13 +72,13 @@ def checked_plan(state: State, until: str | None = None) -> Plan:
 def checked_whole_plan(state: State, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
     """Return the outdated outputs of all assets after the checks of data and models. `recorded`: as for `whole_plan`.
 
-    While synthetic samples are to be made, their data cannot be checked yet.
+    While samples are to be made, their data cannot be checked yet.
 
     Raises:
         GateauError: see `check_data`, `check_models` and `limit_leaves`.
     """
     checks = checks_of(state)
-    if state.config.reads_synthetic:
+    if state.config.made_inputs:
         checks.check_models()
     if state.plan_before_samples(recorded) is None:
         checks.check_data()
@@ -141,15 +140,15 @@ class Checks:
         yield partial(check_training, self.config, accepted)
 
     def check_accepted(self) -> None:
-        """Check that long_sft has a sample: the checks may have refused every synthetic candidate.
+        """Check that long_sft has a sample; a feature that makes samples may know why it has none.
 
         Raises:
             GateauError: long_sft has no sample.
         """
         if not self.state.index.accepted.is_empty():
             return
-        if refused := refused_candidates(self.state):
-            raise GateauError("synthesis.none_accepted", refused)
+        for check in hooks("checks", "check_samples"):
+            check(self.state)
         path = self.config.located_long_sft.path
         raise GateauError("data.no_usable_record", no_usable_sample("long_sft.path", path, self.state.index.rejected))
 
@@ -200,7 +199,6 @@ class Checks:
         ):
             if server is not None and families & asking:
                 yield partial(server_key, place, server.key, server.base_url)
-        yield from server_checks(self.config)
         for feature in features():
             yield from feature.machine_checks(self.config)
 
@@ -221,7 +219,7 @@ class Checks:
     def findings(self) -> list[GateauError]:
         """Return each reason for which a run here would end, once: from data, models, device, store and servers."""
         found: dict[str, GateauError] = {}
-        of_data = iter(()) if self._awaits_samples else self._data_checks()
+        of_data = iter(()) if self.awaits_samples else self._data_checks()
         for checks in (of_data, self._model_checks(), self._machine_checks()):
             while True:
                 try:
@@ -234,12 +232,12 @@ class Checks:
         return list(found.values())
 
     @property
-    def _awaits_samples(self) -> bool:
-        """Return whether long_sft reads synthetic samples that are to be made, so that its data is not known."""
+    def awaits_samples(self) -> bool:
+        """Return whether long_sft reads samples that are to be made, so that its data is not known."""
         try:
             return self.state.plan_before_samples() is not None
         except GateauError:  # a missing model, which other checks report
-            return self.config.reads_synthetic
+            return bool(self.config.made_inputs)
 
     def _first_responses(self) -> list[str]:
         return [sample.response for sample in self._first_samples()]
@@ -262,7 +260,7 @@ class Checks:
     @cached_property
     def warnings(self) -> list[str]:
         """Return a sentence for each setting that is valid but may be unintended."""
-        awaited, accepted = self._awaits_samples, self.state.index.accepted
+        awaited, accepted = self.awaits_samples, self.state.index.accepted
         accepted = accepted.clear() if awaited else accepted
         try:
             self.check_device()
@@ -274,13 +272,12 @@ class Checks:
         of_models += [*self._chat_warnings, *self._untried_models()]
         if self.state.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
-        of_models += [*self._passed_over(), *self._changed_records(), *lost_documents(self.state)]
+        of_models += [*self._passed_over(), *self._changed_records()]
+        of_models += [said for warn in hooks("checks", "warnings") for said in warn(self.state)]
         of_features = [said for feature in features() for said in feature.warnings(self.config)]
         of_models += [*self._control_token_warnings(), *(self.state.on_hub[1] or of_features)]
         if not awaited:
-            refused = self.config.reads_synthetic and not accepted.is_empty() and refused_candidates(self.state)
-            without = [" ".join(refused.split())] if refused else []
-            of_models += [*self.state.index.contexts.warnings, *without]
+            of_models += self.state.index.contexts.warnings
             of_models += document_warnings(
                 self.config, self.state.store, partial(checked_whole_plan, self.state), self.state.index
             )

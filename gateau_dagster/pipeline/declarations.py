@@ -44,6 +44,7 @@ from gateau_dagster.pipeline.evaluation_assets import (
     untouched_experiment,
     variant_assets,
 )
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.inputs import CHAT, LONG, method_key
 from gateau_dagster.pipeline.recipes import (
     checkpoint,
@@ -61,7 +62,6 @@ from gateau_dagster.pipeline.selection_reads import (
     has_comparison,
     has_evidence,
 )
-from gateau_dagster.pipeline.synthesis_assets import synthesis_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
 from gateau_dagster.selection.combine import READ_COLUMNS
@@ -153,6 +153,12 @@ def instruction_embeddings(config: Config) -> Iterator[Asset]:
     found = all_sample_tables(config)
     for key in dict.fromkeys(embedding_asset(config, name) for name in config.pre_experienced_models):
         yield sample_table_asset(config, found[key])
+
+
+def of_features(config: Config) -> Iterator[Asset]:
+    """Declare the assets of features that are made before the samples are scored."""
+    for feature in features():
+        yield from feature.declare_first(config)
 
 
 def sample_tables(config: Config) -> Iterator[Asset]:
@@ -327,7 +333,7 @@ DECLARED: tuple[Declare, ...] = (
     contamination,
     instruction_embeddings,
     made_models,
-    synthesis_assets,
+    of_features,
     sample_tables,
     evidence,
     combined_scores,

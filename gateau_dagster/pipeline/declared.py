@@ -10,23 +10,18 @@ from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
-from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT, Asset
+from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.recipes import recipes, weighs_responses
 from gateau_dagster.pipeline.selection_reads import wants_presets
-from gateau_dagster.pipeline.synthesis_assets import document_keys
 from gateau_dagster.readable import listed, nearest_name
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 
-# By an asset or its group, the sections of the configuration that its `observe` may read.
+# By an asset or its group, the sections of the configuration that its `observe` may read; features name theirs.
 _SECTIONS = {
     "short_chat_mix": ("short_chat",),
     "scoring": ("models", "scoring"),
-    **dict.fromkeys(
-        ("synthetic/passages", "synthetic/contexts", "synthetic/checks"),
-        ("models", "scoring", "synthesis", "evaluation"),
-    ),
     "training": ("models", "scoring", "training"),
     "evaluation": ("models", "scoring", "training", "evaluation"),
     "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),
@@ -98,8 +93,9 @@ def _check_reads(config: Config, assets: Sequence[Asset]) -> None:
 
 def partition_sets(config: Config) -> Mapping[str, list[str]]:
     """Return the keys of every partition set, by its name."""
-    documents = {} if config.synthesis is None else {DOCUMENTS: document_keys(config)}
-    return {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set], **documents}
+    of_features = {each.name: each.keys(config) for feature in features() for each in feature.partition_sets}
+    own = {name: keys for name, keys in of_features.items() if keys}
+    return {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set], **own}
 
 
 def _required(config: Config, assets: Sequence[Asset]) -> frozenset[str]:
@@ -136,6 +132,7 @@ def _sections(config: Config) -> Callable[[Asset], list[Any]]:
         "scoring": without_effect(config.scoring, "rows"),
         "training": without_effect(config.training, "mix", "checkpoint"),
     }
-    names = {name for found in _SECTIONS.values() for name in found}
+    sections = {**_SECTIONS, **{key: each for feature in features() for key, each in feature.observed_sections.items()}}
+    names = {name for found in sections.values() for name in found}
     dumped = cache(lambda: config.model_dump(mode="json", include=names, exclude=without))
-    return lambda asset: [dumped()[name] for name in _SECTIONS.get(asset.key, _SECTIONS.get(asset.group, ()))]
+    return lambda asset: [dumped()[name] for name in sections.get(asset.key, sections.get(asset.group, ()))]

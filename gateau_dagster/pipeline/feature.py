@@ -1,13 +1,18 @@
 """Define what a feature adds to the pipeline, and find the features."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Literal, TypeAlias
 
+import polars as pl
+
 from gateau_dagster.config import Config
+from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import DEMO, GateauError
-from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.registry import feature_parts
 
@@ -16,15 +21,71 @@ Planted: TypeAlias = Callable[[str, str], list[int]]
 Inputs: TypeAlias = Literal["data", "tokenizers", "models"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartitionSet:
+    """A partition set of a feature, whose assets are made before all others of a plan, and by a separate job.
+
+    name: as assets name it. keys: returns its partitions, which no other set has; none without the feature's section.
+    job: the name of the job in Dagster, and its description.
+    """
+
+    name: str
+    keys: Callable[[Config], list[str]]
+    job: str
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenFiles:
+    """Files that a feature reads, as the lineage shows them.
+
+    key: as of an asset. place: the key of the configuration that names the `paths`. files: looks for them. version:
+    returns what changes with their content.
+    """
+
+    key: str
+    place: str
+    paths: str | Sequence[str]
+    summary: str
+    files: Callable[[], list[SourceFile]]
+    version: Callable[[Observed], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantSamples:
+    """The samples of a variant that a feature makes: the assets that they are taken from.
+
+    make: returns the columns of raw_long_sft, given a function that reads such an asset.
+    """
+
+    reads: Sequence[str]
+    make: Callable[[Callable[[str], pl.DataFrame]], pl.DataFrame]
+
+
 class Feature:
     """A feature's additions to the pipeline, as FEATURE in its module `feature`; none of them is required.
 
-    Its other modules are found, too: `config` with SECTION, `assets` with the functions that make its assets, `report`
-    with `sections` of the page, and `commands` with COMMANDS.
+    Its other modules are found, too, and every name in them is optional:
+
+    - `config`: SECTION.
+    - `assets`: the functions that make its assets.
+    - `checks`: `partition_digests(state)`, see Observed.partitions; `warnings(state)`; `check_samples(state)`, which
+      raises GateauError if the feature knows why there is no long sample; `losses(state, asset)`, which yields place,
+      sentence, and whether it is notable.
+    - `forecast`: `check_plan(state, plan)`, which raises GateauError if a server lacks its key or its budget does not
+      suffice (without a plan: for all that is required); `show_plan(out, state, plan)`; `plan_record(state, plan)`, the
+      keys that it adds to `gateau plan --json`.
+    - `report`: `sections(state)` of the page.
+    - `commands`: COMMANDS, and TRIALS of `gateau validate`.
     """
 
     scratch: tuple[str, ...] = ()
     """Folders in the work folder that nothing needs after a run."""
+    partition_sets: tuple[PartitionSet, ...] = ()
+    observed_sections: Mapping[str, tuple[str, ...]] = {}
+    """The sections of the configuration that the `observe` of an asset may read, by the asset."""
+    variant_samples: Mapping[str, VariantSamples] = {}
+    """The samples of the variants that SECTION names."""
 
     def prepare(self, config: Config, inputs: Inputs, progress: Progress) -> None:
         """Write inputs that the feature makes itself, if the configuration names them and they are missing."""
@@ -55,6 +116,16 @@ class Feature:
         del config
         yield from ()
 
+    def inputs(self, config: Config) -> Iterator[GivenFiles]:
+        """Yield the files that the feature reads."""
+        del config
+        yield from ()
+
+    def declare_first(self, config: Config) -> Iterator[Asset]:
+        """Yield the assets that are made before the samples are scored, such as the samples themselves."""
+        del config
+        yield from ()
+
     def declare(self, config: Config) -> Iterator[Asset]:
         """Yield the assets that the report shows, or that assets of the feature read."""
         del config
@@ -75,6 +146,11 @@ class Feature:
 def features() -> tuple[Feature, ...]:
     """Return all features, in the alphabetical order of their folders."""
     return tuple(feature_parts("feature", "FEATURE", Feature))
+
+
+def hooks(module: str, name: str) -> list[FunctionType]:
+    """Return the functions of this name in the modules of features, see Feature."""
+    return [*feature_parts(module, name, FunctionType)]
 
 
 def prepare_inputs(config: Config, inputs: Inputs = "data", progress: Progress = silent) -> None:

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from gateau_dagster.config import Config, ModelConfig
-from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_files
-from gateau_dagster.pipeline.feature import prepare_inputs
+from gateau_dagster.pipeline.feature import features, prepare_inputs
 from gateau_dagster.pipeline.inputs import (
     CHAT,
-    DOCUMENT_FILES,
     LONG,
     Input,
     inputs_of,
@@ -26,7 +24,6 @@ from gateau_dagster.pipeline.inputs import (
 from gateau_dagster.pipeline.plan import Key, one_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from gateau_dagster.synthesis.passages import document_files
 from gateau_dagster.training.text_mix import text_files
 
 Facts: TypeAlias = Mapping[str, int | str | datetime]
@@ -63,7 +60,8 @@ def input_versions(state: State, given: Input) -> dict[str | None, InputVersion]
 def _version(state: State, key: str) -> str:
     """Return the current version of an input without partitions."""
     observed, config = state.observed, state.config
-    versions = {CHAT: observed.short_chat or "", DOCUMENT_FILES: text_digest([*observed.documents.values()])}
+    versions = {CHAT: observed.short_chat or ""}
+    versions |= {each.key: each.version(observed) for feature in features() for each in feature.inputs(config)}
     versions |= {text_key(name): digest for name, digest in observed.texts.items()}
     versions |= {method_key(name): digest for name, digest in observed.files.items()}
     versions |= {model_key(name): observed.model_digests[name] for name in config.models}
@@ -118,9 +116,9 @@ def _files(config: Config, key: str) -> list[SourceFile]:
     if key == CHAT:
         assert config.located_short_chat is not None
         return resolve_files(config.located_short_chat.path, config.folder)
-    if key == DOCUMENT_FILES:
-        assert config.synthesis is not None
-        return document_files(config.synthesis, config.folder)
+    for given in (each for feature in features() for each in feature.inputs(config)):
+        if key == given.key:
+            return given.files()
     for name in config.homologous_models:
         if key == text_key(name):
             return [file for found in text_files(config, name).values() for file in found]

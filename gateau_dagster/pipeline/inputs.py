@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from gateau_dagster.config import Config
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import SHARD
+from gateau_dagster.pipeline.feature import features
 
 LONG, CHAT = "input/long_sft", "input/short_chat"
-DOCUMENT_FILES = "input/documents"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,9 @@ def _files(config: Config) -> Iterator[Input]:
     )
     if config.short_chat is not None:
         yield Input(key=CHAT, path=_joined(config.short_chat.path), summary="The short conversations", kinds=("file",))
-    if config.synthesis is not None:
-        yield Input(
-            key=DOCUMENT_FILES,
-            path=_joined(config.synthesis.documents),
-            summary="The documents of the synthetic samples",
-            kinds=("file",),
-        )
+    for feature in features():
+        for given in feature.inputs(config):
+            yield Input(key=given.key, path=_joined(given.paths), summary=given.summary, kinds=("file",))
     for name in config.homologous_models:
         options = config.models[name].homologous
         assert options is not None

@@ -18,10 +18,10 @@ from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, SCORES
+from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_checks import candidate_losses
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage import Stamp
 
@@ -271,6 +271,7 @@ class PromptLimit:
 
 def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
     """Yield the losses of these tables, which are up to date, in the order of the data's flow."""
+    of_features = hooks("checks", "losses")
     for asset in state.pipeline.assets:
         if asset.key not in made:
             continue
@@ -281,7 +282,7 @@ def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
         if asset.family == JUDGMENTS:
             for name in _made(state, asset):
                 yield from _partly_read(state, asset, name)
-        for place, sentence, notable in candidate_losses(state, asset.key):
+        for place, sentence, notable in (lost for find in of_features for lost in find(state, asset.key)):
             yield DataLoss(asset=place, sentence=sentence, notable=notable)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored

@@ -9,12 +9,11 @@ from gateau_dagster.data.short_chat import short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.asset import DOCUMENTS, Observed
+from gateau_dagster.pipeline.asset import Observed
 from gateau_dagster.pipeline.declared import pipeline_of
-from gateau_dagster.pipeline.feature import prepare_inputs
+from gateau_dagster.pipeline.feature import hooks, prepare_inputs
 from gateau_dagster.pipeline.model_checks import answer_frames
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_checks import documents_of
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.training.text_mix import text_signatures
 
@@ -47,7 +46,6 @@ def _observe(state: State) -> Observed:
     config = state.config
     prepare_inputs(config)
     chat, cache = config.located_short_chat, config.work_folder / "cache"
-    keys = state.pipeline.partition_sets.get(DOCUMENTS, [])
     return Observed(
         model_digests=state.model_digests,
         short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
@@ -58,7 +56,9 @@ def _observe(state: State) -> Observed:
             if method.paths()
         },
         others=state.other_digests,
-        documents={key: documents_of(state).digest(number) for number, key in enumerate(keys)},
+        partitions={
+            key: digest for hook in hooks("checks", "partition_digests") for key, digest in hook(state).items()
+        },
         instructions=_instructions(state) if SPLIT in state.pipeline.by_key else "",
         frames=answer_frames(config, state.model_digests, state.other_digests),
     )
@@ -66,8 +66,8 @@ def _observe(state: State) -> Observed:
 
 def _instructions(state: State) -> str:
     try:
-        # An index without the synthetic samples that are still to be made must not stay.
-        index = _index(state) if state.config.reads_synthetic else state.index
+        # An index without the samples that are still to be made must not stay.
+        index = _index(state) if state.config.made_inputs else state.index
         left_out = index.instructions
     except GateauError:
         return ""  # the samples are still to be made, or `check_data` gives the reason

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import made_inputs
 from gateau_dagster.config.inputs import DEMO_SCHEME
-from gateau_dagster.config.synthesis import SYNTHETIC_SCHEME
 from gateau_dagster.data.sources import local_places
 from gateau_dagster.errors import GateauError, demo_place
 from gateau_dagster.evaluation.registry import chosen_benchmarks, with_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.storage.local import check_apart
 from gateau_dagster.storage.remote import is_remote
 
@@ -46,7 +47,7 @@ def check_inputs_apart(config: Config) -> None:
             else:
                 place, top = (config.folder / Path(located).expanduser()).resolve(), Path(root).resolve()
                 name = str(place.relative_to(top)) if place.is_relative_to(top) else ""
-            if name and path != SYNTHETIC_SCHEME and _is_written(name, written):
+            if name and path not in made_inputs() and _is_written(name, written):
                 raise GateauError(
                     "storage.file_in_use",
                     f"{key}: {path} is in the store {config.storage.root}, where a run writes this file. Copy it to "
@@ -61,8 +62,8 @@ def _inputs(config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
         options = config.models[name].homologous
         assert options is not None
         yield from ((f"models.{name}.homologous", paths) for paths in (options.texts, options.short_texts) if paths)
-    if config.synthesis is not None:
-        yield "synthesis.documents", config.synthesis.documents
+    for feature in features():
+        yield from ((given.place, given.paths) for given in feature.inputs(config))
     for name, other in config.other_models.items():
         yield f"variants.also.{name}.path", other.path
     for method in chosen_methods(config).values():
@@ -82,7 +83,7 @@ def named_files(config: Config, file: Path) -> Iterator[tuple[str, Path]]:
         located = [config.located(path) for path in ([paths] if isinstance(paths, str) else paths)]
         yield from ((f"which {key} names", place) for place in local_places(located, config.folder, file))
     for key, text in _texts(with_benchmarks(config).model_dump(mode="json"), ()):
-        if not text.startswith((DEMO_SCHEME, SYNTHETIC_SCHEME)) and len(text) < 4096 and "\0" not in text:
+        if not text.startswith((DEMO_SCHEME, *made_inputs())) and len(text) < 4096 and "\0" not in text:
             place = config.folder / text
             yield from [(f"which {key} names", place)] if place.is_file() else []
 

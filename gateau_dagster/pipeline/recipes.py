@@ -18,8 +18,7 @@ from gateau_dagster.config.variants import (
     BASELINES,
     CHECKPOINT,
     GATEAU,
-    SYNTHETIC_UNVERIFIED,
-    SYNTHETIC_VERIFIED,
+    OF_FEATURES,
     Equal,
     Variant,
     VariantsConfig,
@@ -43,6 +42,7 @@ from gateau_dagster.pipeline.asset import (
     Observed,
     Part,
 )
+from gateau_dagster.pipeline.feature import VariantSamples, features
 from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.scoring_assets import made_upstream
 from gateau_dagster.pipeline.selection_reads import (
@@ -61,7 +61,6 @@ from gateau_dagster.selection.forecast import CODE_VERSION as FORECAST_CODE_VERS
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.selection.trim import CODE_VERSION as TRIM_CODE_VERSION
 from gateau_dagster.storage.stamp import By
-from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
 from gateau_dagster.training.launch import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.token_weights import READS as WEIGHTS_READ
@@ -172,9 +171,10 @@ class Recipe:
         return self.project.variants.made_equal(tokens_known="long" in self.project.models)
 
     @property
-    def is_synthetic(self) -> bool:
-        """Return whether its samples are synthetic ones: the accepted ones, or candidates whatever the checks say."""
-        return self.variant.kind in {SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED}
+    def of_feature(self) -> VariantSamples | None:
+        """Return its samples if a feature makes them."""
+        made = (feature.variant_samples.get(self.variant.kind) for feature in features())
+        return next(filter(None, made), None)
 
     @property
     def reads(self) -> dict[str, list[str]]:
@@ -184,8 +184,8 @@ class Recipe:
             texts = ["digest"] if self.project.selection.duplicates == "one" else []
             shows_use = ["source"] if self.project.selection.use_sources else []
             return {"raw_long_sft": ["sample_id", *texts, *shows_use], **split}
-        if self.is_synthetic:
-            return {asset: ["sample_id"] for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE, CHECKS_TABLE)}
+        if self.of_feature is not None:
+            return {asset: ["sample_id"] for asset in self.of_feature.reads}
         if self.variant.kind != "selected":
             return {}
         found = self.rule_reads
@@ -230,7 +230,8 @@ class Recipe:
         """Return the inputs and settings of its chosen samples."""
         reads: dict[str, By] = dict.fromkeys(self.reads, "fingerprint")
         if self.variant.kind != "selected":
-            samples = self.variant.kind if self.is_synthetic else "all" if self.variant.kind == "full" else "none"
+            kind = self.variant.kind
+            samples = kind if self.of_feature is not None else "all" if kind == "full" else "none"
             settings: dict[str, Any] = {"samples": samples}
             # Stores of early releases lack this setting; a selection under `keep` is the same, so its fingerprint must
             # not change.
@@ -535,12 +536,12 @@ def check_variants(config: Config) -> None:
         raise GateauError(
             "variants.impossible", "variants.presets: applies to method gateau only: name it in variants.methods, too"
         )
-    synthetic = [each for each in section.also if each in (SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED)]
-    if synthetic and config.synthesis is None:
-        raise GateauError(
-            "variants.impossible",
-            f"variants.also: {synthetic[0]} needs the section synthesis: add it, or remove the variant",
-        )
+    for each in section.also:
+        if isinstance(each, str) and each in OF_FEATURES and OF_FEATURES[each].of(config) is None:
+            raise GateauError(
+                "variants.impossible",
+                f"variants.also: {each} needs the section {OF_FEATURES[each].key}: add it, or remove the variant",
+            )
     if "short_only" in section.also and config.short_chat is None:
         raise GateauError(
             "variants.impossible",

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import polars as pl
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.errors import GateauError, MissingUpstreamError
@@ -211,22 +210,20 @@ class State:
         whole = self.whole_plan() if whole is None else whole
         if asset is None:
             return Plan(work=[work for work in whole.work if work.asset in self.pipeline.required])
-        assets = [*self._resolved.values()]
-        before = set() if not self.config.reads_synthetic else ancestors(SYNTHETIC_SAMPLES, assets)
-        if before and asset not in before and whole.of(SYNTHETIC_SAMPLES) is not None:
+        made = self.config.made_inputs
+        if asset not in self.pipeline.ancestors(made) and any(whole.of(each) is not None for each in made):
             return whole  # `asset` reads samples that are still to be made
-        return whole.until(asset, assets)
+        return whole.until(asset, [*self._resolved.values()])
 
     def plan_before_samples(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan | None:
-        """Return the plan of the synthetic samples if `long_sft` reads them and they are out of date, else None.
+        """Return the plan of the samples that `long_sft` reads and the pipeline makes, if they are out of date.
 
-        All other work waits for them, because it may be different then.
+        All other work waits for them, because it may be different then. Otherwise it returns None.
         """
-        if not self.config.reads_synthetic:
+        if not self.config.made_inputs:
             return None
-        assets = [*self._resolved.values()]
-        wanted = ancestors(SYNTHETIC_SAMPLES, assets)
-        assets = [asset for asset in assets if asset.key in wanted]
+        wanted = self.pipeline.ancestors(self.config.made_inputs)
+        assets = [asset for asset in self._resolved.values() if asset.key in wanted]
         partitions = Partitions.between(assets, self.pipeline.partition_sets)
         found = recorded or self.stamps(key for asset in assets for key in partitions.keys(asset.key))
         return make_plan(assets, self.pipeline.partition_sets, {}, found) or None

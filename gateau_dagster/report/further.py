@@ -1,8 +1,7 @@
-"""Build the sections on synthetic samples, a judge's other ratings and contaminated questions, as plain data."""
+"""Build the sections on a judge's other ratings and contaminated questions, as plain data."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,35 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.benchmark import PageFigure, PageSection, PageTable
 from gateau_dagster.evaluation.contamination import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
 from gateau_dagster.evaluation.judging.judge_answers import tallies
-from gateau_dagster.readable import plural, printable
+from gateau_dagster.readable import plural
 from gateau_dagster.report.evidence_card import (
     EvidenceCard,
-    EvidenceMaps,
     Snippet,
     SpanStrip,
-    Stretch,
-    evidence_card,
-    snippet,
 )
-from gateau_dagster.synthesis.checks import CHECKS
 
 if TYPE_CHECKING:  # matplotlib is only needed for drawing
     from matplotlib.figure import Figure
 
 _NOTABLE_BIAS = 0.2
-_OF_EACH = 10  # accepted and refused synthetic samples that are shown
-_SHORT = 300  # characters of evidence that are shown
 _SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateCard:
-    """A synthetic candidate with its texts, shortened to their ends.
+    """A candidate for a sample, with its texts shortened to their ends.
 
     reason: what refuses it; empty if it is accepted. facts: the figures of its checks.
     places: the passages of the question in the context; None without a context. quotes: the evidence of each. gains:
@@ -226,111 +217,3 @@ def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
         "similarity": "largest similarity",
     }
     return PageTable(frame=frame, columns=columns, shares=["share", "similarity"], folded=folded)
-
-
-def shown_candidates(checked: pl.DataFrame) -> pl.DataFrame:
-    """Return ten accepted and ten refused candidates of checks.CHECKED, of as many kinds and reasons as possible."""
-    return pl.concat([_varied(checked.filter("accepted")), _varied(checked.filter(~pl.col("accepted")))])
-
-
-def _varied(candidates: pl.DataFrame) -> pl.DataFrame:
-    """Return ten candidates: each is the one whose kind and reason were taken least often before it."""
-    few = candidates.sort("sample_id").group_by("kind", "reason", maintain_order=True).head(_OF_EACH)
-    left = few.select("kind", "reason", "sample_id").sort("kind", "reason", "sample_id").rows()
-    kinds, reasons = Counter[str](), Counter[str]()
-    names: list[str] = []
-    while left and len(names) < _OF_EACH:
-        chosen = min(left, key=lambda each: (kinds[each[0]] + reasons[each[1]], reasons[each[1]], each))
-        left.remove(chosen)
-        kinds[chosen[0]] += 1
-        reasons[chosen[1]] += 1
-        names.append(chosen[2])
-    order = pl.DataFrame({"sample_id": names}, schema={"sample_id": pl.String()})
-    return order.join(candidates, on="sample_id", maintain_order="left").select(candidates.columns)
-
-
-def synthesis_section(checked: pl.DataFrame, shown: pl.DataFrame, found: EvidenceMaps) -> FurtherSection:
-    """Return the section on synthetic samples: the yield, and samples with the places of their evidence.
-
-    Args:
-        checked: checks.CHECKED of all candidates.
-        shown: those of `shown_candidates` with `question`, `answer`, `evidence`, `context` and `positions` (null for a
-            candidate without a context).
-        found: the evidence maps of the accepted ones that long_sft reads.
-    """
-    accepted, total = int(checked["accepted"].sum()), checked.height
-    sentences = [
-        f"{accepted:,} of {plural(total, 'candidate')} are accepted. The checks come in the order of their cost. The "
-        "first that fails is the reason.",
-        "A card shows where the passages of the question are in the context: the truth. Below it are the gains of the "
-        "passages under theta_B, if the checks came so far: how much likelier each makes the answer beside the others.",
-        "Accepted samples that long_sft reads have an evidence map, if the segments of long samples are measured. "
-        "Refused ones are never scored as samples, so they show what the checks measured alone.",
-    ]
-    yields = [
-        PageTable(frame=_yield_by(checked, name), columns={name: name, **_YIELD}, shares=["share"])
-        for name in ("kind", "length")
-    ]
-    refused = checked.filter(~pl.col("accepted"))
-    reasons = refused["reason"].value_counts(name="candidates").with_columns(share=pl.col("candidates") / max(1, total))
-    reasons = reasons.sort(["candidates", "reason"], descending=[True, False])
-    columns = {"reason": "reason", "candidates": "refused", "share": "share of all"}
-    cards = [_candidate(row, f"s{place}", found) for place, row in enumerate(shown.iter_rows(named=True), start=1)]
-    of_each = {
-        "accepted": [card for card in cards if not card.reason],
-        "refused": [card for card in cards if card.reason],
-    }
-    return FurtherSection(
-        anchor="synthesis",
-        title="Synthetic samples",
-        sentences=sentences,
-        tables=[*yields, PageTable(frame=reasons, columns=columns, shares=["share"])],
-        cards={f"{plural(len(each), 'sample')}, {name}": each for name, each in of_each.items() if each},
-    )
-
-
-_YIELD = {"candidates": "candidates", "accepted": "accepted", "share": "yield"}
-
-
-def _yield_by(checked: pl.DataFrame, name: str) -> pl.DataFrame:
-    found = checked.group_by(name).agg(candidates=pl.len(), accepted=pl.col("accepted").sum()).sort(name)
-    return found.with_columns(pl.col(name).cast(pl.String), share=pl.col("accepted") / pl.col("candidates"))
-
-
-def _candidate(row: Mapping[str, Any], key: str, found: EvidenceMaps) -> CandidateCard:
-    sample = Sample(
-        sample_id=row["sample_id"],
-        source=row["kind"],
-        context=row["context"] or "",
-        instruction=row["question"],
-        response=row["answer"],
-    )
-    places = [(each["start"], each["end"]) for each in row["positions"] or ()]
-    one = found.maps.get(sample.sample_id)
-    return CandidateCard(
-        sample_id=sample.sample_id,
-        kind=row["kind"],
-        reason=row["reason"],
-        detail=printable(row["detail"]),
-        facts=[("length", row["length"]), *((name, row[name]) for name in CHECKS if row[name] is not None)],
-        context=snippet(sample.context),
-        instruction=snippet(sample.instruction, each=500),
-        response=snippet(sample.response, each=500),
-        places=_strip(sample, places, [1.0] * len(places)) if places else None,
-        quotes=[printable(each[:_SHORT]) for each in row["evidence"] or ()],
-        gains=None if row["passage_gains"] is None else _strip(sample, places, row["passage_gains"]),
-        evidence=None if one is None else evidence_card(one, key),
-        strips=found.strips.get(sample.sample_id, ()),
-    )
-
-
-def _strip(sample: Sample, places: Sequence[tuple[int, int]], added: Sequence[float]) -> SpanStrip:
-    """Return the gain of each passage of a context in the answer's probability."""
-    stretches = [Stretch(start=a, end=b, added=each) for (a, b), each in zip(places, added, strict=True)]
-    return SpanStrip(
-        methods=["theta_B"],
-        adds="the probability of the answer",
-        sample=sample,
-        stretches=stretches,
-        elsewhere=0.0,
-    )

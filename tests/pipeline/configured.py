@@ -7,9 +7,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from gateau_dagster.config import Config
+from gateau_dagster.features.synthesis.declarations import document_keys
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.declared import pipeline_of
-from gateau_dagster.pipeline.synthesis_assets import document_keys
 
 BASE: dict[str, Any] = {
     "long_sft": {"path": "long.jsonl", "shards": 2},
@@ -60,7 +60,7 @@ def resolved_assets(
         texts=of_texts,
         others=of_others,
         files={"scores": "s"},
-        documents=dict.fromkeys(document_keys(config), "d"),
+        partitions=dict.fromkeys(document_keys(config), "d"),
     )
     return {asset.key: asset for asset in pipeline_of(config).resolved(observed)}
 

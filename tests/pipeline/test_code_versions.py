@@ -17,14 +17,15 @@ from gateau_dagster.data.index import read_shards
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.features.synthesis import DOCUMENTS
+from gateau_dagster.features.synthesis.declarations import document_keys
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
-from gateau_dagster.pipeline.asset import DOCUMENTS, VARIANT, Asset
+from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.synthesis_assets import document_keys
 from tests.pipeline.by_method import BENCHMARKS, by_method, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
 from tests.pipeline.configured import resolved_assets
@@ -59,11 +60,11 @@ CONSTANTS: dict[str, set[str]] = {
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
-    "synthesis.passages.PASSAGES_CODE_VERSION": {"synthetic/passages"},
-    "synthesis.questions.QUESTIONS_CODE_VERSION": {"synthetic/questions"},
-    "synthesis.contexts.CONTEXTS_CODE_VERSION": {"synthetic/contexts"},
-    "synthesis.checks.CHECKS_CODE_VERSION": {"synthetic/checks"},
-    "pipeline.synthesis_assets.SYNTHESIS_CODE_VERSION": {"synthetic_long_sft"},
+    "features.synthesis.passages.PASSAGES_CODE_VERSION": {"synthetic/passages"},
+    "features.synthesis.questions.QUESTIONS_CODE_VERSION": {"synthetic/questions"},
+    "features.synthesis.contexts.CONTEXTS_CODE_VERSION": {"synthetic/contexts"},
+    "features.synthesis.candidate_checks.CHECKS_CODE_VERSION": {"synthetic/checks"},
+    "features.synthesis.declarations.SYNTHESIS_CODE_VERSION": {"synthetic_long_sft"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
     "features.publish.feature.CODE_VERSION": {"published/main", "published/random-s1"},

@@ -127,7 +127,7 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     )
     known -= {field for field in known if field.startswith(("execution.notify.", "execution.ray."))}  # see below
     known -= {field for field in known if field.startswith("evaluation.judge.")}  # see test_benchmark_judgments
-    known -= {field for field in known if field.startswith("synthesis.")}  # see tests/synthesis/test_declared.py
+    known -= {field for field in known if field.startswith("synthesis.")}  # see features/synthesis
     known -= _of_models_alone()
     of_training |= {f"publish.{name}" for name in PUBLISH}
     assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants, *of_engine} == known

@@ -11,19 +11,19 @@ import yaml
 from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.cli.plan import print_plan
 from gateau_dagster.cli.validate import print_validation
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisChecksConfig
-from gateau_dagster.estimate.synthesis import planned_synthesis
-from gateau_dagster.features.demo.generator import ScriptedGenerator
+from gateau_dagster.features.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.candidate_checks import figure_sentence
+from gateau_dagster.features.synthesis.config import SYNTHETIC_SAMPLES, SynthesisChecksConfig
+from gateau_dagster.features.synthesis.forecast import planned_synthesis
+from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.losses import losses
-from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import figure_sentence
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.cli.command import Command
 from tests.error_codes import refused
 from tests.fake_server import FakeServer, Handler, content, serving
+from tests.features.synthesis.test_pipeline import COUNT, project, table
 from tests.project import change_config
-from tests.synthesis.test_pipeline import COUNT, project, table
 
 _NO_EVIDENCE = {"question": "Which lamp is lit?", "answer": "the brass lamp", "evidence": ["no such text"] * 2}
 # By the model's name; any other one is honest.

@@ -11,20 +11,20 @@ import polars as pl
 import pytest
 
 from gateau_dagster.cli.plan import print_plan
-from gateau_dagster.cli.validate import print_synthesis
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
-from gateau_dagster.features.demo.generator import ScriptedGenerator, demo_document, manner_of, serving
+from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.candidate_checks import Checking, Given, answer_probabilities
+from gateau_dagster.features.synthesis.config import SYNTHETIC_SAMPLES
+from gateau_dagster.features.synthesis.declarations import figure_digests
+from gateau_dagster.features.synthesis.forecast import measured_yield, planned_synthesis
+from gateau_dagster.features.synthesis.passages import PROLONG_KINDS
+from gateau_dagster.features.synthesis.questions import answer_prompt, question_prompt
+from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator, demo_document, manner_of, serving
+from gateau_dagster.features.synthesis.trial import print_synthesis
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import figure_digests
-from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import Checking, Given, answer_probabilities
-from gateau_dagster.synthesis.passages import PROLONG_KINDS
-from gateau_dagster.synthesis.questions import answer_prompt, question_prompt
 from tests.assets.harness import pipeline_on
 from tests.error_codes import refused
 from tests.fake_server import BEHAVIOURS, FakeServer, Handler
@@ -355,7 +355,7 @@ def test_theta_b_reads_nothing_twice_after_a_run_that_ends_at_the_second_answers
     def ended(*_: Any) -> None:
         raise GateauError("evaluation.budget", "the budget is used up")
 
-    monkeypatch.setattr("gateau_dagster.assets.synthesis.answer_probabilities", counting)
+    monkeypatch.setattr("gateau_dagster.features.synthesis.assets.answer_probabilities", counting)
     with serving(ScriptedGenerator()) as server:
         file = project(tmp_path, server.base_url, shards=1)
         with pipeline_on(file) as pipeline:

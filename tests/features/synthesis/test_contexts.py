@@ -6,11 +6,11 @@ import pytest
 
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.evaluation.contamination import AskedTexts
-from gateau_dagster.features.demo.generator import demo_document, facts_in
 from gateau_dagster.features.demo.language import build_tokenizer
-from gateau_dagster.synthesis.contexts import AMONG_PASSAGES, DOCUMENT, Context, PassagePool, context_of
-from gateau_dagster.synthesis.passages import candidates
-from tests.synthesis.test_passages import documents, options
+from gateau_dagster.features.synthesis.contexts import AMONG_PASSAGES, DOCUMENT, Context, PassagePool, context_of
+from gateau_dagster.features.synthesis.passages import candidates
+from gateau_dagster.features.synthesis.scripted_generator import demo_document, facts_in
+from tests.features.synthesis.test_passages import documents, options
 
 TOKENIZER = build_tokenizer(4096)
 POOL = PassagePool.of(documents(6), TOKENIZER, 24)
@@ -57,7 +57,7 @@ def test_other_lengths_are_passages_among_hard_negatives(length: int, number: in
 def test_negatives_share_terms_with_the_passages_before_others() -> None:
     import numpy as np
 
-    from gateau_dagster.synthesis.passages import terms
+    from gateau_dagster.features.synthesis.passages import terms
 
     given = row("two_passages", 500)
     order = list(POOL.negatives(given, np.random.default_rng(0)))

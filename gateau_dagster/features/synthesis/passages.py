@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.data.index import no_usable_sample
 from gateau_dagster.data.near_duplicates import near_duplicates, normalised, shingles, sketch
 from gateau_dagster.data.rejects import rejects_among
@@ -22,6 +21,7 @@ from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signat
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import AskedTexts, ngrams, words
+from gateau_dagster.features.synthesis.config import SynthesisConfig
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.files import Files

@@ -17,7 +17,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from gateau_dagster.config.synthesis import Kind
 from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     NOUNS,
@@ -31,6 +30,7 @@ from gateau_dagster.features.demo.language import (
     tell_instruction,
     tell_response,
 )
+from gateau_dagster.features.synthesis.config import Kind
 
 CHEATS = ("one_passage", "in_question", "world_knowledge", "wrong_answer", "no_evidence", "duplicate")
 """The ways of a sample that does not need its context: the answer rests on one passage, is in the question, needs no

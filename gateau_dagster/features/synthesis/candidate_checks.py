@@ -17,7 +17,6 @@ import polars as pl
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject, Sample, text_digest
 from gateau_dagster.errors import MASK, gateau_command
@@ -25,10 +24,9 @@ from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.judging.asking import Asking
 from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError
-from gateau_dagster.readable import plural
-from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
-from gateau_dagster.synthesis.contexts import BETWEEN
-from gateau_dagster.synthesis.questions import (
+from gateau_dagster.features.synthesis.config import GeneratorConfig, SynthesisChecksConfig
+from gateau_dagster.features.synthesis.contexts import BETWEEN
+from gateau_dagster.features.synthesis.questions import (
     DECLINED,
     DUPLICATE,
     IDEOGRAPHS,
@@ -41,6 +39,8 @@ from gateau_dagster.synthesis.questions import (
     call,
     is_quoted,
 )
+from gateau_dagster.readable import plural
+from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 from gateau_dagster.tables import RAW_LONG_SFT, REJECTED, SAMPLE_ID, Column, schema
 
 if TYPE_CHECKING:

@@ -12,14 +12,6 @@ from gateau_dagster.assets.benchmarks import materials
 from gateau_dagster.assets.steps.metadata import source_chart
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.assets.training_mix import mix_tokenizer
-from gateau_dagster.config.synthesis import SynthesisConfig
-from gateau_dagster.estimate.synthesis import (
-    SynthesisYield,
-    check_generator,
-    planned_requests,
-    question_requests,
-    remember_yield,
-)
 from gateau_dagster.evaluation.contamination import AskedTexts
 from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.judging.asking import cost_sentence
@@ -27,24 +19,8 @@ from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.server_client import partly_read
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
-from gateau_dagster.pipeline.feature import prepare_inputs
-from gateau_dagster.pipeline.loadable import loadable_model, model_version
-from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import (
-    LONG,
-    comparing_judge,
-    document_number,
-    figure_digests,
-    near_tokens,
-)
-from gateau_dagster.pipeline.synthesis_checks import documents_of, lost_documents
-from gateau_dagster.progress import Progress
-from gateau_dagster.resources.judge import JudgeResource
-from gateau_dagster.resources.models import ModelsResource
-from gateau_dagster.storage.stamp import fingerprint
-from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import (
+from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.candidate_checks import (
     CHECKED,
     CHECKS_CODE_VERSION,
     NO_REPLY,
@@ -57,9 +33,33 @@ from gateau_dagster.synthesis.checks import (
     near_end,
     same_by_judge,
 )
-from gateau_dagster.synthesis.contexts import contexts
-from gateau_dagster.synthesis.passages import PASSAGES, candidates, quota
-from gateau_dagster.synthesis.questions import Generating, questions, with_unread
+from gateau_dagster.features.synthesis.checks import documents_of, lost_documents
+from gateau_dagster.features.synthesis.config import section_of
+from gateau_dagster.features.synthesis.contexts import contexts
+from gateau_dagster.features.synthesis.declarations import (
+    LONG,
+    comparing_judge,
+    document_number,
+    figure_digests,
+    near_tokens,
+)
+from gateau_dagster.features.synthesis.forecast import (
+    SynthesisYield,
+    check_generator,
+    planned_requests,
+    question_requests,
+    remember_yield,
+)
+from gateau_dagster.features.synthesis.passages import PASSAGES, candidates, quota
+from gateau_dagster.features.synthesis.questions import Generating, questions, with_unread
+from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
+from gateau_dagster.pipeline.feature import prepare_inputs
+from gateau_dagster.pipeline.loadable import loadable_model, model_version
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import Progress
+from gateau_dagster.resources.judge import JudgeResource
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.tables import schema
 
 
@@ -68,7 +68,7 @@ def synthetic_passages(step: Step, models: ModelsResource) -> None:
     """Choose passages of each stale shard of documents."""
     if not step.stale:
         return
-    state, options = step.state, options_of(step.state)
+    state, options = step.state, section_of(step.state.config)
     asked = asked_texts(state, models, step.progress)
     for done, output in enumerate(step.in_turn(), start=1):
         number = shard_number(output)
@@ -90,7 +90,7 @@ def synthetic_questions(step: Step, judge: JudgeResource) -> None:
     """Ask the generator about the passages, shard by shard; reuse kept replies."""
     if not step.stale:
         return
-    state, options = step.state, options_of(step.state)
+    state, options = step.state, section_of(step.state.config)
     check_generator(state, planned_requests(state, asking=[str(output.partition) for output in step.stale]))
     generating = generator(state, judge, step.progress)
     for output in step.in_turn():
@@ -119,7 +119,7 @@ def synthetic_contexts(step: Step, models: ModelsResource) -> None:
     for done, output in enumerate(step.in_turn(), start=1):
         asked = state.store.read(QUESTIONS_TABLE, output.partition)
         documents = documents_of(state).documents(shard_number(output))
-        output.write(contexts(asked, documents, tokenizer, options_of(state), of_benchmarks))
+        output.write(contexts(asked, documents, tokenizer, section_of(state.config), of_benchmarks))
         step.progress(done, len(step.stale), "shards")
 
 
@@ -153,7 +153,7 @@ def synthetic_checks(step: Step, models: ModelsResource, judge: JudgeResource) -
         output.metadata |= {
             "accepted": int(table["accepted"].sum()),
             "reasons": dict(Counter(table.filter(~pl.col("accepted"))["reason"].to_list())),
-            "paid": cost_sentence(options_of(state).generator, checking.generating.paid - paid),
+            "paid": cost_sentence(section_of(state.config).generator, checking.generating.paid - paid),
         }
 
 
@@ -181,7 +181,7 @@ def tried(
     Raises:
         GateauError: theta_B is still to be made; or as the generator and the checks do.
     """
-    options, index = options_of(state), documents_of(state)
+    options, index = section_of(state.config), documents_of(state)
     if options.is_verified:
         model_version(state, LONG)  # a model that is still to be made ends the trial before anything is paid
     ids = sorted(index.table["document"].drop_nulls())
@@ -225,12 +225,6 @@ def asked_texts(state: State, models: ModelsResource, progress: Progress) -> lis
     ]
 
 
-def options_of(state: State) -> SynthesisConfig:
-    """Return the section; its assets exist only with it."""
-    assert state.config.synthesis is not None
-    return state.config.synthesis
-
-
 def shard_number(output: Output) -> int:
     """Return the number of the output's shard of documents."""
     return document_number(str(output.partition))
@@ -247,14 +241,14 @@ def unfinished_checks(output: Output) -> RowCheckpoints:
 
 def generator(state: State, judge: JudgeResource, progress: Progress) -> Generating:
     """Return the generator with its kept replies."""
-    settings = options_of(state).generator
+    settings = section_of(state.config).generator
     replies = Replies(state.store.files, settings.model, settings.replies_folder)
     return Generating(settings=settings, judge=judge.judge(settings), replies=replies, progress=progress)
 
 
 def checking_of(state: State, models: ModelsResource, judge: JudgeResource, progress: Progress) -> Checking:
     """Return the means of the checks; theta_B is loaded when a figure has to be computed."""
-    config, options = state.config, options_of(state)
+    config, options = state.config, section_of(state.config)
     tokenizer = mix_tokenizer(state, LONG, progress)
     judging, same = comparing_judge(config), None
     if judging is not None:

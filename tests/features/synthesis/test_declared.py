@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
+from gateau_dagster.features.synthesis.config import SYNTHETIC_SAMPLES
 from gateau_dagster.pipeline.declared import partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import make_plan
 from tests.pipeline.configured import all_fields, configured, resolved_assets, stale, versions

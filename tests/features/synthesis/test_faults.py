@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.config.synthesis import GeneratorConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.features.demo.generator import ScriptedGenerator
+from gateau_dagster.features.synthesis.config import GeneratorConfig
+from gateau_dagster.features.synthesis.passages import candidates
+from gateau_dagster.features.synthesis.questions import MOST_LETTERS, Generating, call, question_prompt, questions
+from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
-from gateau_dagster.synthesis.passages import candidates
-from gateau_dagster.synthesis.questions import MOST_LETTERS, Generating, call, question_prompt, questions
 from tests.fake_server import BEHAVIOURS, Act, FakeServer, Handler, content, refuse, serving
-from tests.synthesis.test_passages import documents, options
+from tests.features.synthesis.test_passages import documents, options
 
 GOOD = {"question": "Which lamp is lit?", "answer": "the brass lamp", "evidence": ["a", "b"], "reasoning": "so"}
 TEXT = json.dumps(GOOD)

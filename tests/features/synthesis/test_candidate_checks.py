@@ -12,13 +12,11 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from gateau_dagster.config.judge import BudgetConfig
-from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import MASK
 from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
-from gateau_dagster.storage.files import Files
-from gateau_dagster.synthesis.checks import (
+from gateau_dagster.features.synthesis.candidate_checks import (
     AGREEMENT,
     ASKED,
     CHECKED,
@@ -46,8 +44,9 @@ from gateau_dagster.synthesis.checks import (
     verbatim_fault,
     without_each,
 )
-from gateau_dagster.synthesis.contexts import CONTEXTS
-from gateau_dagster.synthesis.questions import (
+from gateau_dagster.features.synthesis.config import GeneratorConfig, SynthesisChecksConfig
+from gateau_dagster.features.synthesis.contexts import CONTEXTS
+from gateau_dagster.features.synthesis.questions import (
     QUESTIONS,
     Generating,
     Written,
@@ -56,6 +55,7 @@ from gateau_dagster.synthesis.questions import (
     own_question_prompt,
     read_json,
 )
+from gateau_dagster.storage.files import Files
 from gateau_dagster.tables import schema
 from tests.evaluation.judges import FakeJudge, settings
 
@@ -313,7 +313,7 @@ def test_a_judge_compares_the_answers_and_no_verdict_is_counted(tmp_path: Any) -
 
 def test_gains_of_a_model_are_those_of_the_slow_twin() -> None:
     from gateau_dagster.config import ScoringConfig
-    from gateau_dagster.synthesis.checks import answer_probabilities
+    from gateau_dagster.features.synthesis.candidate_checks import answer_probabilities
     from tests.tiny_models import loaded_model
 
     model, scoring = loaded_model("llama"), ScoringConfig(max_length=512, dtype="float32", device="cpu")

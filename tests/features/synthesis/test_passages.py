@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.evaluation.contamination import AskedTexts
-from gateau_dagster.features.demo.generator import demo_document
-from gateau_dagster.synthesis import passages as passages_module
-from gateau_dagster.synthesis.passages import (
+from gateau_dagster.features.synthesis import passages as passages_module
+from gateau_dagster.features.synthesis.config import SynthesisConfig
+from gateau_dagster.features.synthesis.passages import (
     PASSAGES_OF,
     SourceDocument,
     candidates,
@@ -22,6 +21,7 @@ from gateau_dagster.synthesis.passages import (
     terms,
     usable_passages,
 )
+from gateau_dagster.features.synthesis.scripted_generator import demo_document
 from tests.error_codes import refused
 from tests.tiny_models import text
 
@@ -155,7 +155,7 @@ def test_a_document_offers_every_pair_of_passages_before_it_ends() -> None:
 
 
 def test_documents_are_split_and_drawn_from_only_as_far_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "gateau_dagster.synthesis.passages"
+    module = "gateau_dagster.features.synthesis.passages"
     counts: dict[str, int] = dict.fromkeys(("usable_passages", "split_passages", "far_apart"), 0)
 
     def counting(name: str, real: Any) -> Any:

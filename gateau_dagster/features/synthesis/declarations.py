@@ -7,31 +7,33 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisConfig
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.evaluation.judging.asking import means
+from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.candidate_checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
+from gateau_dagster.features.synthesis.config import SECTION, SYNTHETIC_SAMPLES, SynthesisConfig, section_of
+from gateau_dagster.features.synthesis.contexts import CONTEXTS, CONTEXTS_CODE_VERSION
+from gateau_dagster.features.synthesis.passages import PASSAGES, PASSAGES_CODE_VERSION, quota
+from gateau_dagster.features.synthesis.questions import PROMPT_TOKENS, QUESTIONS, QUESTIONS_CODE_VERSION
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.models.known_model import short_window
-from gateau_dagster.pipeline.asset import DOCUMENTS, UNIQUE_IDS, Asset, Observed, Part
+from gateau_dagster.pipeline.asset import UNIQUE_IDS, Asset, Observed, Part
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks, question_settings
-from gateau_dagster.pipeline.inputs import DOCUMENT_FILES, origin_key
+from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
 from gateau_dagster.storage.stamp import By, fingerprint
-from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
-from gateau_dagster.synthesis.contexts import CONTEXTS, CONTEXTS_CODE_VERSION
-from gateau_dagster.synthesis.passages import PASSAGES, PASSAGES_CODE_VERSION, quota
-from gateau_dagster.synthesis.questions import PROMPT_TOKENS, QUESTIONS, QUESTIONS_CODE_VERSION
 
 # Raise it when the same checks accept other samples.
 SYNTHESIS_CODE_VERSION = "1"
 LONG = "long"
+DOCUMENT_FILES = "input/documents"
 DEFAULT_NEAR = 4096  # tokens, without models.short
 
 
 def document_keys(config: Config) -> list[str]:
     """Return the partition keys of the documents' shards; no key is that of a shard of samples."""
-    return [] if config.synthesis is None else [f"d{key}" for key in shard_keys(config.synthesis.shards)]
+    options = SECTION.of(config)
+    return [] if options is None else [f"d{key}" for key in shard_keys(options.shards)]
 
 
 def document_number(key: str) -> int:
@@ -39,13 +41,8 @@ def document_number(key: str) -> int:
     return int(key.removeprefix("d"))
 
 
-def synthesis_assets(config: Config) -> Iterator[Asset]:
-    """Declare the tables of `synthesis`, if it is configured."""
-    if config.synthesis is not None:
-        yield from _assets(config, config.synthesis)
-
-
-def _assets(config: Config, options: SynthesisConfig) -> Iterator[Asset]:
+def synthesis_assets(config: Config, options: SynthesisConfig) -> Iterator[Asset]:
+    """Declare the tables of `synthesis`."""
     generator, made = options.generator, made_upstream(config, LONG)
     common: dict[str, Any] = {"partitions": DOCUMENTS, "group": "data", "own_rejects": False}
     benchmarks = asking_benchmarks(config).values()
@@ -153,7 +150,7 @@ def _assets(config: Config, options: SynthesisConfig) -> Iterator[Asset]:
 def _documents(config: Config, key: str, observed: Observed) -> dict[str, Any]:
     """Return the digest of a shard's documents, and of the benchmarks' questions that its passages must not hold."""
     asked = {name: question_settings(config, each, observed) for name, each in asking_benchmarks(config).items()}
-    return {"documents": observed.documents[key], **({"questions": fingerprint(asked)} if asked else {})}
+    return {"documents": observed.partitions[key], **({"questions": fingerprint(asked)} if asked else {})}
 
 
 def _tokenizer(config: Config, observed: Observed) -> dict[str, Any]:
@@ -162,16 +159,14 @@ def _tokenizer(config: Config, observed: Observed) -> dict[str, Any]:
 
 def near_tokens(config: Config) -> int:
     """Return the tokens of a context's end that count as near."""
-    options = config.synthesis
-    assert options is not None
+    options = section_of(config)
     window = short_window(config) if "short" in config.models else None
     return options.checks.near_tokens or window or DEFAULT_NEAR
 
 
 def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
     """Return the settings of theta_B's figures and the second answers, besides the texts."""
-    options, model, scoring, judge = config.synthesis, config.models[LONG], config.scoring, comparing_judge(config)
-    assert options is not None
+    options, model, scoring, judge = section_of(config), config.models[LONG], config.scoring, comparing_judge(config)
     if not options.is_verified:
         return {}
     return {
@@ -192,9 +187,7 @@ def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
 
 def comparing_judge(config: Config) -> JudgeConfig | None:
     """Return the judge that compares second answers, if one does."""
-    options = config.synthesis
-    compares = options is not None and options.is_verified and options.checks.agreement == "judge"
-    return config.evaluation.judge if compares else None
+    return config.evaluation.judge if section_of(config).compares_by_judge else None
 
 
 def figure_digests(config: Config, observed: Observed, version: str) -> FigureDigests:

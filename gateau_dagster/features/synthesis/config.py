@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from gateau_dagster.config.base import Section, Verify
+from gateau_dagster.config.base import FeatureSection, Section, Verify
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS, InputAddresses
 from gateau_dagster.errors import GateauError
 
-SYNTHETIC_SCHEME = "synthetic:"
-"""An address of `long_sft.path`: the accepted samples of `synthesis`."""
 SYNTHETIC_SAMPLES = "synthetic_long_sft"
-"""The asset with these samples."""
-SYNTHETIC_FILES = f"/{SYNTHETIC_SAMPLES}/*.parquet"
+"""The asset with the accepted samples."""
+VERIFIED, UNVERIFIED = "synthetic_verified", "synthetic_unverified"
 Kind = Literal["two_passages", "compare", "count", "order", "summary", "self"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SynthesisPreset = Literal["verified", "prolong"]
@@ -173,3 +171,24 @@ class SynthesisConfig(Section):
     def compares_by_judge(self) -> bool:
         """Return whether `evaluation.judge` compares second answers."""
         return self.is_verified and self.checks.agreement == "judge"
+
+
+SECTION = FeatureSection(
+    key="synthesis",
+    kind=SynthesisConfig,
+    description="Synthetic long samples, `synthetic_long_sft`. long_sft.path reads the accepted ones as `synthetic:`. "
+    "null: none.",
+    scheme="synthetic:",
+    makes=SYNTHETIC_SAMPLES,
+    variants={
+        VERIFIED: "the accepted samples of `synthesis`.",
+        UNVERIFIED: "as many of its candidates, whatever the checks say.",
+    },
+)
+
+
+def section_of(config: BaseModel) -> SynthesisConfig:
+    """Return the section; the assets of synthesis exist only with it."""
+    options = SECTION.of(config)
+    assert options is not None
+    return options

@@ -1,22 +1,20 @@
-"""Check the synthetic samples: what their tables lack, and whether the servers that make them have keys."""
+"""Check the synthetic samples: whether there are any, and what their tables lost."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from gateau_dagster.config import Config
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.errors import MissingUpstreamError
+from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.evaluation.generation.answering import partly_read_answers
-from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.features.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.candidate_checks import none_accepted, yield_sentence
+from gateau_dagster.features.synthesis.config import SECTION, SYNTHETIC_SAMPLES, section_of
+from gateau_dagster.features.synthesis.declarations import document_keys, document_number
+from gateau_dagster.features.synthesis.passages import DocumentIndex, document_index
+from gateau_dagster.features.synthesis.questions import PROMPT_TOKENS
+from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import document_keys, document_number
 from gateau_dagster.storage import Stamp
-from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import none_accepted, yield_sentence
-from gateau_dagster.synthesis.passages import DocumentIndex, document_index
-from gateau_dagster.synthesis.questions import PROMPT_TOKENS
 from gateau_dagster.tables import UNREAD
 
 
@@ -27,8 +25,25 @@ def documents_of(state: State) -> DocumentIndex:
 
 def _document_index(state: State) -> DocumentIndex:
     config = state.config
-    assert config.synthesis is not None
-    return document_index(config.synthesis, config.folder, config.work_folder / "cache", state.progress)
+    return document_index(section_of(config), config.folder, config.work_folder / "cache", state.progress)
+
+
+def partition_digests(state: State) -> Mapping[str, str]:
+    """Return the digest of the documents of each shard, by its partition key."""
+    return {key: documents_of(state).digest(number) for number, key in enumerate(document_keys(state.config))}
+
+
+def check_samples(state: State) -> None:
+    """Raise GateauError if long_sft has no sample because no synthetic candidate is accepted."""
+    if refused := refused_candidates(state):
+        raise GateauError("synthesis.none_accepted", refused)
+
+
+def warnings(state: State) -> Iterator[str]:
+    """Yield a sentence for each loss of documents, and one if long_sft has samples, but no synthetic one."""
+    yield from lost_documents(state)
+    if state.config.made_inputs and not checks_of(state).awaits_samples and not state.index.accepted.is_empty():
+        yield from filter(None, [" ".join(refused_candidates(state).split())])
 
 
 def refused_candidates(state: State) -> str:
@@ -48,7 +63,7 @@ def refusals(state: State) -> tuple[pl.DataFrame, pl.Series]:
     return checked, lost["reason"]
 
 
-def candidate_losses(state: State, asset: str) -> Iterator[tuple[str, str, bool]]:
+def losses(state: State, asset: str) -> Iterator[tuple[str, str, bool]]:
     """Yield the losses of candidates as the table of the checks shows them: asset, sentence, and whether it is notable.
 
     These are the yield, if a candidate is refused, and the prompts that were read in part. `asset`: others lose none.
@@ -72,7 +87,7 @@ def partly_read_passages(state: State) -> str:
 
 def lost_documents(state: State) -> list[str]:
     """Return warnings on records of `synthesis.documents` that hold none, and on too few candidates."""
-    options = state.config.synthesis
+    options = SECTION.of(state.config)
     if options is None:
         return []
     stamps = state.stamps((PASSAGES_TABLE, key) for key in document_keys(state.config))
@@ -89,12 +104,3 @@ def _is_current(state: State, key: str, partition: str | None, stamp: Stamp) -> 
         return state.asset(key).is_current(stamp, state.wanted_stamp(key, partition).fingerprint)
     except MissingUpstreamError:
         return False
-
-
-def server_checks(config: Config) -> Iterator[Callable[[], object]]:
-    """Yield the checks of the keys of the judge and the generator that `synthesis` asks, if it is configured."""
-    if (options := config.synthesis) is None:
-        return
-    if options.compares_by_judge and (judge := config.evaluation.judge) is not None:
-        yield partial(server_key, judge.place, judge.key, judge.base_url)
-    yield partial(server_key, options.generator.place, options.generator.key, options.generator.base_url)

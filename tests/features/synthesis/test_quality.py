@@ -12,15 +12,22 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.features.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
-from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.questions import DUPLICATE, question_prompt
+from gateau_dagster.features.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.config import SYNTHETIC_SAMPLES
+from gateau_dagster.features.synthesis.questions import DUPLICATE, question_prompt
+from gateau_dagster.features.synthesis.scripted_generator import (
+    CHEATS,
+    HONEST,
+    ScriptedGenerator,
+    demo_document,
+    manner_of,
+    serving,
+)
 from tests.assets.harness import pipeline_on
+from tests.features.synthesis import generating_process
+from tests.features.synthesis.generating_process import COUNT
+from tests.features.synthesis.test_pipeline import project, table
 from tests.project import change_config
-from tests.synthesis import generating_process
-from tests.synthesis.generating_process import COUNT
-from tests.synthesis.test_pipeline import project, table
 
 SHARE = 0.5
 

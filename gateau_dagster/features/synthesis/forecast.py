@@ -1,4 +1,4 @@
-"""Estimate the requests, tokens, money and expected yield of the synthetic samples of a plan."""
+"""Estimate the requests, tokens, money and expected yield of the synthetic samples of a plan, and show them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from rich.console import Console
+from rich.markup import escape
 
+from gateau_dagster.cli.display import explain_in_grey
+from gateau_dagster.cli.plan import ASKED_COLUMNS, show_forecasts
 from gateau_dagster.config.judge import AskedConfig
-from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisConfig
-from gateau_dagster.errors import gateau_command
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import token_counter
 from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.judging.asking import (
@@ -26,15 +29,8 @@ from gateau_dagster.evaluation.judging.asking import (
 )
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import server_key
-from gateau_dagster.pipeline.loadable import known_version
-from gateau_dagster.pipeline.plan import Plan
-from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import LONG, document_number, figure_digests
-from gateau_dagster.pipeline.synthesis_checks import documents_of
-from gateau_dagster.storage.local import recall, remember
-from gateau_dagster.storage.stamp import fingerprint
-from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import (
+from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.candidate_checks import (
     AGREEMENT,
     ASKED,
     FigureDigests,
@@ -45,9 +41,18 @@ from gateau_dagster.synthesis.checks import (
     outstanding,
     verdict_call,
 )
-from gateau_dagster.synthesis.contexts import CONTEXTS
-from gateau_dagster.synthesis.passages import PASSAGES_OF, PROLONG_KINDS, SourceDocument, quota
-from gateau_dagster.synthesis.questions import answer_prompt, first_calls, later_requests, whole_documents
+from gateau_dagster.features.synthesis.checks import documents_of
+from gateau_dagster.features.synthesis.config import SECTION, GeneratorConfig, SynthesisConfig, section_of
+from gateau_dagster.features.synthesis.contexts import CONTEXTS
+from gateau_dagster.features.synthesis.declarations import LONG, document_number, figure_digests
+from gateau_dagster.features.synthesis.passages import PASSAGES_OF, PROLONG_KINDS, SourceDocument, quota
+from gateau_dagster.features.synthesis.questions import answer_prompt, first_calls, later_requests, whole_documents
+from gateau_dagster.pipeline.loadable import known_version
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import indented_lines, plural
+from gateau_dagster.storage.local import recall, remember
+from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.tables import schema
 
 _WORD = " the"
@@ -141,8 +146,7 @@ def _measurements(state: State) -> Path:
 
 def _measured_key(state: State) -> str:
     """Return a key of the settings that determine the yield; connection settings and the budget do not."""
-    options = state.config.synthesis
-    assert options is not None
+    options = section_of(state.config)
     own, given = options.model_dump(mode="json", exclude={"count", "shards", "verify", "generator"}), options.generator
     generator = [given.model, given.max_tokens, given.window, given.opening, given.changed_sampling]
     return fingerprint({**own, "generator": generator, "theta_B": repr(_scorer(state))})
@@ -166,7 +170,7 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
     Raises:
         GateauError: a table, document or reply cannot be read.
     """
-    options, asking = state.config.synthesis, [plan.of(asset) for asset in (QUESTIONS_TABLE, CHECKS_TABLE)]
+    options, asking = SECTION.of(state.config), [plan.of(asset) for asset in (QUESTIONS_TABLE, CHECKS_TABLE)]
     if options is None or not any(asking):
         return None
     parts = sorted({part for work in asking if work is not None for part in work.partitions})
@@ -205,8 +209,7 @@ def planned_requests(
     Raises:
         GateauError: a table, document or reply cannot be read.
     """
-    options = state.config.synthesis
-    assert options is not None
+    options = section_of(state.config)
     replies, count = _replies(state, options), token_counter(state.config)
     questions, checked, kept = asked or QuestionRequests(), Outstanding(), 0
     for part in asking:
@@ -318,8 +321,7 @@ def question_requests(
 
 def _questions_to_come(state: State, count: CountTokens, number: int) -> PlannedCost:
     """Estimate the cost of `number` questions without chosen passages, from kinds, lengths and the mean document."""
-    options = state.config.synthesis
-    assert options is not None
+    options = section_of(state.config)
     settings, replies = options.generator, _replies(state, options)
     passage = round(options.passage_words * _TOKENS_OF_A_WORD)
     mean = documents_of(state).table["characters"].mean() if number else None
@@ -352,8 +354,8 @@ def _answer(options: SynthesisConfig, count: CountTokens) -> PlannedCost:
 
 def _verdicts(state: State, count: CountTokens, number: int, most: int) -> WorkForecast | None:
     """Forecast the comparison of `number`, at most `most` second answers by the judge; None if no judge compares."""
-    options, judging = state.config.synthesis, state.config.evaluation.judge
-    if options is None or judging is None or not options.is_verified or options.checks.agreement != "judge":
+    options, judging = section_of(state.config), state.config.evaluation.judge
+    if judging is None or not options.compares_by_judge:
         return None
     texts = [_WORD * _ANSWER_TOKENS] * 3
     one = planned_cost(judging, [verdict_call(judging, "", *texts).asked], None, count)
@@ -366,7 +368,7 @@ def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
 
     Money already spent may have been for candidates without chosen passages, so it is deducted from their cost.
     """
-    options, judging = state.config.synthesis, state.config.evaluation.judge
+    options, judging = SECTION.of(state.config), state.config.evaluation.judge
     if options is None or planned is None:
         return
     assert planned.questions.cost is not None
@@ -397,7 +399,76 @@ def _check_server(settings: AskedConfig, replies: Replies, planned: PlannedCost)
     check_affordable(settings, replies.spent, planned)
 
 
-def check_planned(state: State) -> None:
-    """Check the servers for all synthetic tables that are out of date; for errors see `check_generator`."""
-    if state.config.synthesis is not None:
-        check_generator(state, planned_synthesis(state, state.plan()))
+def check_plan(state: State, plan: Plan | None = None) -> None:
+    """Check the servers for a plan; None: for all tables that are out of date. For errors see `check_generator`."""
+    if SECTION.of(state.config) is not None:
+        check_generator(state, planned_synthesis(state, state.plan() if plan is None else plan))
+
+
+def show_plan(out: Console, state: State, plan: Plan) -> None:
+    """Print the requests for synthetic samples and the expected yield; a warning if the generator cannot be used."""
+    planned = planned_synthesis(state, plan)
+    if planned is None:
+        return
+    rows = [planned.questions, planned.answers, *([planned.verdicts] if planned.verdicts is not None else [])]
+    asked = [each for each in rows if each.most is not None and (each.most.usage.requests or each.most.kept)]
+    show_forecasts(out, "to generate", ASKED_COLUMNS, asked, together=False)
+    explain_in_grey(out, _yield_sentences(planned))
+    if state.config.made_inputs:
+        out.print(f"[dim]Afterwards long_sft reads the samples: `{gateau_command('plan')}` shows the rest then.[/dim]")
+    try:
+        check_generator(state, planned)
+    except GateauError as error:
+        out.print(f"[yellow]![/yellow] {escape(indented_lines(str(error)))}", soft_wrap=False)
+
+
+def _yield_sentences(planned: PlannedSynthesis) -> Iterator[str]:
+    found = planned.measured
+    if planned.questions.cost is not None and planned.questions.cost.usage.requests:
+        yield "The figures are about right: they assume that every reply can be read and no two questions are equal."
+    if planned.unchosen:
+        yield (
+            f"The passages of {plural(planned.unchosen, 'candidate')} are still to be chosen, so the requests for "
+            "their questions are an estimate."
+        )
+    if planned.kept:
+        yield (
+            f"{plural(planned.kept, 'candidate')} {'keeps its' if planned.kept == 1 else 'keep their'} figures: "
+            f"{planned.passed:,} of them {'is' if planned.passed == 1 else 'are'} accepted, {planned.undecided:,} "
+            f"{'comes' if planned.undecided == 1 else 'come'} to a check for the first time. Nobody is asked about the "
+            "others."
+        )
+    if planned.candidates and found is None:
+        yield (
+            f"{planned.candidates:,} candidates. The yield is not known: `{gateau_command('validate --synthesis')}` "
+            "measures it on 20 documents."
+        )
+    elif planned.candidates and found is not None:
+        yield (
+            f"{planned.candidates:,} candidates, of which about {planned.expected:,} are accepted: so were "
+            f"{found.accepted:,} of {found.candidates:,} before."
+        )
+
+
+def plan_record(state: State, plan: Plan) -> dict[str, Any]:
+    """Return the plan's generation for programs as `synthesis`; nothing if the generator is not asked."""
+    planned = planned_synthesis(state, plan)
+    if planned is None:
+        return {}
+    refused = ""
+    try:
+        check_generator(state, planned)
+    except GateauError as error:
+        refused = str(error)
+    record = {
+        "candidates": planned.candidates,
+        "expected": planned.expected,
+        "kept": planned.kept,
+        "passed": planned.passed,
+        "undecided": planned.undecided,
+        "questions": {**planned.questions.record, "exact": not planned.unchosen},
+        "answers": {**planned.answers.record, "expected": planned.expected_answers.record},
+        **({"verdicts": planned.verdicts.record} if planned.verdicts is not None else {}),
+        "refused": refused,
+    }
+    return {"synthesis": record}

@@ -14,10 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.evaluation.contamination import AskedTexts
-from gateau_dagster.synthesis.passages import SourceDocument, TextPassage, holds_question, split_passages, terms
+from gateau_dagster.features.synthesis.config import SynthesisConfig
+from gateau_dagster.features.synthesis.passages import (
+    SourceDocument,
+    TextPassage,
+    holds_question,
+    split_passages,
+    terms,
+)
 from gateau_dagster.tables import SAMPLE_ID, Column, schema
 
 if TYPE_CHECKING:

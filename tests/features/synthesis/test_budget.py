@@ -6,27 +6,28 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.cli.validate import print_synthesis, print_validation
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, GeneratorConfig
+from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.synthesis import (
+from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.features.synthesis import PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.features.synthesis.config import SYNTHETIC_SAMPLES, GeneratorConfig
+from gateau_dagster.features.synthesis.forecast import (
     SynthesisYield,
     check_generator,
     measured_yield,
     planned_synthesis,
     remember_yield,
 )
-from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.features.demo.generator import ScriptedGenerator, serving
+from gateau_dagster.features.synthesis.passages import candidates
+from gateau_dagster.features.synthesis.questions import later_requests
+from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator, serving
+from gateau_dagster.features.synthesis.trial import print_synthesis
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.synthesis import PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.passages import candidates
-from gateau_dagster.synthesis.questions import later_requests
 from tests.assets.harness import pipeline_on
+from tests.features.synthesis.test_pipeline import COUNT, OPEN, project, table
 from tests.project import change_config
-from tests.synthesis.test_pipeline import COUNT, OPEN, project, table
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 8, 9, 64, 65, 600])
@@ -130,8 +131,8 @@ def test_validate_leaves_out_passages_with_questions_of_benchmarks(
         given.append(asked)
         return candidates(documents, options, count, asked)
 
-    monkeypatch.setattr("gateau_dagster.assets.synthesis.asked_texts", lambda *_: marked)
-    monkeypatch.setattr("gateau_dagster.assets.synthesis.candidates", kept)
+    monkeypatch.setattr("gateau_dagster.features.synthesis.assets.asked_texts", lambda *_: marked)
+    monkeypatch.setattr("gateau_dagster.features.synthesis.assets.candidates", kept)
     with serving(ScriptedGenerator()) as server:
         print_synthesis(load_project(project(tmp_path, server.base_url, documents=2, count=2)))
     assert given and given[0] is marked
