@@ -55,7 +55,7 @@ from gateau_dagster.storage.store import DamagedTableError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 def materials(state: State, asset: str, models: ModelsResource, progress: Progress) -> Materials:

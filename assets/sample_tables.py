@@ -23,7 +23,7 @@ from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools.pool import Costs, Pool, ScoringTask, Warn, chosen_pool
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 Shards = Sequence[Piece]

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.flops import ModelShape
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.segments import segment_prompts
 

@@ -23,9 +23,8 @@ from torch import Tensor
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models import context_attention as attention_pass
-from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.forward import response_states, token_nll
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel, Meter
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Request, score_samples

@@ -22,7 +22,7 @@ from common_models import add_run_options, build_model, make_samples, prompt_of,
 from common_scoring import Measured, Pass, PassKind, make_pass, measure
 
 from gateau_dagster.config import ScoringConfig
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 
 MEMORY_TARGET = 1 / 20
 TIME_TARGET = 1.2

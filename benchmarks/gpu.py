@@ -59,8 +59,7 @@ from gpu_training import (
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.models.flops import Meter
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel, Meter
 
 _TRAINING_SECONDS = 240.0
 _ATTENTION_WORDS = ("flash", "fmha", "attention", "varlen", "sdpa", "softmax")

@@ -47,7 +47,7 @@ from gateau_dagster.config import ScoringConfig
 from gateau_dagster.config.models import SegmentChoice
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.scored_model import TokenRates
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.scoring.pair_tables import cam_effort, perplexity_effort
 from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from gateau_dagster.config import Config, ModelConfig
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 # The model that this process loaded last. Only one is kept: a second one would rarely fit beside it.
 _last: tuple[str, LoadedModel] | None = None

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 
 VOCABULARY = 400
 _LARGEST = 30_000_000  # parameters: a model above it was not made small by these sizes

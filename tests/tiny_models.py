@@ -23,7 +23,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.models.loading import EncoderTask, LoadedModel, load_encoder
+from gateau_dagster.models.loaded import LoadedModel
+from gateau_dagster.models.loading import EncoderTask, load_encoder
 
 _TEXT = """
 the of and to in a is that it was for on are with as they at be this from have or by one had not but what all

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from gateau_dagster.config import ScoringConfig
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
     from gateau_dagster.scoring.response_perplexity import PerplexityRow
 
 
@@ -216,7 +216,7 @@ class HeldoutOptions(Reserving):
 
 
 def _scored(loaded: LoadedModel, samples: Sequence[Sample], scoring: ScoringConfig) -> Iterator[PerplexityRow | Reject]:
-    from gateau_dagster.models.flops import Meter
+    from gateau_dagster.models.loaded import Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     requests = [Request(sample=sample, perplexity=True, cam=False) for sample in samples]

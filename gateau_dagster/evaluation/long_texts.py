@@ -36,7 +36,7 @@ from gateau_dagster.scoring.sample_stream import rejected
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 _Found = TypeVar("_Found")

@@ -23,7 +23,7 @@ from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 DATA, INCLUDE = "evaluation.short_tasks.data", "evaluation.short_tasks.include"

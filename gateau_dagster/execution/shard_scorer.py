@@ -40,7 +40,7 @@ from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Running
 from gateau_dagster.storage import Store
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class ShardScorer:
 
     def _prepare(self, works: Sequence[TableWork]) -> None:
         """Load the model, and begin to measure the piece."""
-        from gateau_dagster.models.flops import ForwardWork
+        from gateau_dagster.models.loaded import ForwardWork
         from gateau_dagster.models.loading import effective_max_length
         from gateau_dagster.models.memory import PeakMemory
 

@@ -22,7 +22,7 @@ from gateau_dagster.scoring.sample_table import PlannedWork, Row, Running, Sampl
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 TEXT_TOKENS = tables.Column(
     name="tokens", dtype=pl.Int32(), description="Tokens of instruction and response that the model saw."

@@ -31,7 +31,7 @@ from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork, Row,
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 class DeltaPerplexityOptions(PromptOptions):

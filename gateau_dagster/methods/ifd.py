@@ -16,7 +16,7 @@ from gateau_dagster.scoring.sample_table import PlannedWork, Row, Running, Sampl
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 RESPONSE_ALONE = (
     tables.SAMPLE_ID,

@@ -37,7 +37,7 @@ from gateau_dagster.scoring.sample_table import (
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.flops import ModelShape
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 class LadmOptions(PromptOptions):

@@ -32,7 +32,7 @@ from gateau_dagster.storage.local import check_apart
 from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
     from gateau_dagster.scoring.span_attention import Document
 
 _SECONDS_BETWEEN_LINES = 15.0
@@ -136,7 +136,7 @@ class LadmTexts(TextScoring):
 
     def scores(self, loaded: LoadedModel, documents: Iterator[Document]) -> Iterator[TextScore | Reject]:
         """Yield the score that follows from each document's attention between spans."""
-        from gateau_dagster.models.flops import ForwardWork
+        from gateau_dagster.models.loaded import ForwardWork
         from gateau_dagster.scoring.span_attention import measure_documents
 
         for found in measure_documents(loaded, documents, plan=self.plan, work=ForwardWork()):

@@ -30,8 +30,8 @@ from gateau_dagster.scoring.sample_table import Numbers, PlannedPasses, PlannedW
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
-    from gateau_dagster.models.flops import ForwardWork, ModelShape
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.flops import ModelShape
+    from gateau_dagster.models.loaded import ForwardWork, LoadedModel
     from gateau_dagster.scoring.sample_table import SampleTokens
     from gateau_dagster.scoring.span_attention import Document
 

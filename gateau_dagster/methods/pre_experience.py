@@ -25,7 +25,7 @@ from gateau_dagster.selection.statistics import uniform
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 Vector = npt.NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError, why_failed
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.model_config import ATTENTION_CURE, attention_layers_of, unseen_by_class

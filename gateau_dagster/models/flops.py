@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -371,24 +371,3 @@ def whole_text_flops(lengths: Lengths, weights: int, layers: int, hidden: int) -
     weights: number of weights in its matrices, without the embedding; its `layers` are `hidden` wide.
     """
     return 2.0 * weights * lengths + 4.0 * layers * hidden * lengths**2
-
-
-@dataclass(kw_only=True)
-class ForwardWork:
-    """Tokens through a model and their FLOPs, added up as batches are done."""
-
-    tokens: int = 0
-    flops: float = 0.0
-
-    def add(self, tokens: int, flops: float) -> None:
-        """Add one batch."""
-        self.tokens += tokens
-        self.flops += flops
-
-
-@dataclass(kw_only=True)
-class Meter:
-    """The cost of scoring so far, by table; theta_B's full pass counts for `perplexity` if that table is scored."""
-
-    perplexity: ForwardWork = field(default_factory=ForwardWork)
-    cam: ForwardWork = field(default_factory=ForwardWork)

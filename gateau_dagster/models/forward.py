@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.models.context_attention import context_attention
-from gateau_dagster.models.flops import ForwardWork, ModelShape
+from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.last_layers import head
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, narrows_last_layer, packed_states, packs_documents, vocabulary
 from gateau_dagster.models.prompt import Prompt

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.probe import body_of
 
 Span: TypeAlias = tuple[int, int]  # [start, stop) in a document's rows

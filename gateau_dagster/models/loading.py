@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -23,6 +22,7 @@ from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.devices import resolve_device
 from gateau_dagster.models.known_model import TOKENIZER_FILES, check_layers
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.model_config import (
     check_architecture,
@@ -194,18 +194,6 @@ def sees_what_follows(model: PreTrainedModel) -> bool:
         return False
     # Tokens that do not see the difference are the same products of the same shapes.
     return bool((one - other).norm() > ROUNDING[one.dtype] / 10 * one.norm())
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadedModel:
-    """A causal language model ready to score: in evaluation mode, without gradients, on `device`."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    window: int | None  # tokens; ModelConfig.window, else the checkpoint's own; None: the architecture has no limit
-    device: torch.device  # the input's device; with device_map the other layers may be elsewhere
-    name: str  # as written in the configuration
-    opening: str = ""  # text before every scoring prompt (ModelConfig.opening)
 
 
 def load_model(

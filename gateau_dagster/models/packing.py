@@ -29,7 +29,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_kernels import AttentionSpec, attend_documents, attention_spec
 from gateau_dagster.models.last_layers import ReadRows, Span, backbone, narrowable_layer, only_read_rows, read_rows
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError, known_pattern
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.probe import ROUNDING

@@ -18,9 +18,9 @@ from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.models.flops import ForwardWork, ModelShape
+from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.forward import NllJob, Passes, token_nll
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
 from gateau_dagster.models.prompt import Prompt, divided, encode

@@ -18,8 +18,8 @@ from torch import Tensor
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flops import ForwardWork, ModelShape
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.packing import packed_states
 from gateau_dagster.scoring.sample_table import Numbers

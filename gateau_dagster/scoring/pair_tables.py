@@ -32,7 +32,7 @@ from gateau_dagster.scoring.segments import GAINS_CODE_VERSION, SCREENING_CODE_V
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 def perplexity_effort(tokens: SampleTokens) -> PlannedWork:
@@ -183,7 +183,7 @@ def _both(
 ) -> Iterator[Outcomes]:
     """Yield a row or a reject for each table that needs the sample. `perplexity`: name of that table."""
     from gateau_dagster.models.context_attention import attention_unseen, require_seen
-    from gateau_dagster.models.flops import ForwardWork, Meter
+    from gateau_dagster.models.loaded import ForwardWork, Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     any_one = next(iter(running.values()))
@@ -278,7 +278,7 @@ def _measure(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, length: int, columns: Sequence[str]
 ) -> Iterator[Row | Reject]:
     """Yield one row or reject per sample, in order."""
-    from gateau_dagster.models.flops import Meter
+    from gateau_dagster.models.loaded import Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     requests = (Request(sample=one, perplexity=False, cam=True, attention="cas" in columns) for one in samples)

@@ -15,7 +15,7 @@ from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.model_config import learned_positions
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
     from gateau_dagster.models.prompt import Prompt
 
 

@@ -15,9 +15,7 @@ from gateau_dagster.models.flops import ModelShape
 
 if TYPE_CHECKING:
     from gateau_dagster.config import ScoringConfig
-    from gateau_dagster.models.flops import ForwardWork
-    from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.models.prompt import Prompt
+    from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 
 
 Row: TypeAlias = Mapping[str, Any]
@@ -126,13 +124,6 @@ class PromptParts:
     def prompt(self) -> Numbers:
         """Return the tokens of the whole prompt."""
         return self.context + self.tail
-
-
-def parts_of(prompt: Prompt) -> PromptParts:
-    """Return the token counts of one prompt."""
-    counts = len(prompt.context), prompt.length - len(prompt.context), len(prompt.response)
-    context, tail, response = (np.array([float(count)]) for count in counts)
-    return PromptParts(context=context, tail=tail, response=response)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,21 +34,21 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.context_attention import require_attention_interface
 from gateau_dagster.models.devices import use_flash_attention_3
-from gateau_dagster.models.flops import Meter, ModelShape
+from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.forward import HostCopy, NllJob, Passes
 from gateau_dagster.models.last_layers import backbone, decoder_layers
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel, Meter
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, retained_memory
 from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.response_perplexity import PerplexityRow, perplexity_row
 from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
-from gateau_dagster.scoring.sample_table import parts_of
 from gateau_dagster.scoring.segments import (
     CamFigures,
     CamRow,
     cam_row,
     near_segments,
+    parts_of,
     screened_count,
     screened_segments,
     segment_means,

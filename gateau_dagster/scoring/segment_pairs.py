@@ -9,9 +9,8 @@ import numpy as np
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.forward import NllJob, Passes
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.dependency_scores import SegmentPairs, choose_pairs

@@ -21,13 +21,14 @@ import numpy.typing as npt
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.scoring.response_perplexity import Float32, Float64, mean_nll_and_perplexity, probability
+from gateau_dagster.scoring.sample_table import PromptParts
 
 if TYPE_CHECKING:
     from bm25s import BM25
 
     from gateau_dagster.models.flops import ModelShape
     from gateau_dagster.models.prompt import Prompt
-    from gateau_dagster.scoring.sample_table import Numbers, PromptParts
+    from gateau_dagster.scoring.sample_table import Numbers
 
 
 # The version of the gains' columns of `cam`; the others have `pair_tables.CAM_CODE_VERSION`. Raise it when one changes.
@@ -283,6 +284,13 @@ SCREENING_CODE_VERSION = "1"  # raise it when other segments are read, as when M
 BUDGET = 1.0  # cost of all that is read besides the whole prompt, in passes over the prompt
 LEAST = 4  # segments that are read whatever they cost
 _RANK_CONSTANT = 60  # of reciprocal rank fusion, as published
+
+
+def parts_of(prompt: Prompt) -> PromptParts:
+    """Return the token counts of one prompt."""
+    counts = len(prompt.context), prompt.length - len(prompt.context), len(prompt.response)
+    context, tail, response = (np.array([float(count)]) for count in counts)
+    return PromptParts(context=context, tail=tail, response=response)
 
 
 def screened_count(parts: PromptParts, segment_length: int, shape: ModelShape | None) -> Numbers:

@@ -19,9 +19,9 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flops import ForwardWork, ModelShape
+from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.forward import HostCopy
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.model_config import attention_layers_of

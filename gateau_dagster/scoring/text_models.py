@@ -15,7 +15,7 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.control_tokens import as_text
 from gateau_dagster.models.flops import whole_text_flops
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.packing import vocabulary
 from gateau_dagster.scoring.sample_stream import rejected

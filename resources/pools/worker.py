@@ -35,7 +35,7 @@ from gateau_dagster.storage import Store, fence
 from gateau_dagster.storage.files import Files
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 
 _FOLDER = "_workers"

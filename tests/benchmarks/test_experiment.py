@@ -26,7 +26,8 @@ from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.compare import holm
 from gateau_dagster.evaluation.statistics.experiment import reference_of
 from gateau_dagster.models.forward import response_nll
-from gateau_dagster.models.loading import LoadedModel, load_model
+from gateau_dagster.models.loaded import LoadedModel
+from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import build_prompt, response_offsets
 from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models

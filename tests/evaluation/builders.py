@@ -21,7 +21,7 @@ from gateau_dagster.evaluation.heldout import HELDOUT
 from gateau_dagster.evaluation.needle import NEEDLE
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.demo.language import build_tokenizer
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from tests.project import configured
 
 WORDS = ("the", "note", "recall", ".", "of")

@@ -8,7 +8,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from tests.tiny_models import loaded_model, text, tokenizer
 
 

@@ -18,7 +18,7 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.models import packing
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.pipeline.model_checks import check_known_models
 from gateau_dagster.scoring.response_perplexity import key_tokens, short_context_nlls
 from tests import tiny_models

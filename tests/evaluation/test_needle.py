@@ -32,7 +32,7 @@ from gateau_dagster.evaluation.needle import (
 )
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.models import forward
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.progress import Progress, silent
 from tests.error_codes import refused

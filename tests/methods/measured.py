@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.models.flops import ForwardWork
+from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.scoring.sample_table import Running
 from tests.methods.configured import method_of
 from tests.scoring.builders import scoring

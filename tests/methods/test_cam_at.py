@@ -5,7 +5,7 @@ import pytest
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flops import ForwardWork, Meter
+from gateau_dagster.models.loaded import ForwardWork, Meter
 from gateau_dagster.scoring.pair_tables import cam_at_tables, further_lengths
 from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, score_samples

@@ -11,7 +11,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.ladm import COLUMNS
-from gateau_dagster.models.flops import ForwardWork
+from gateau_dagster.models.loaded import ForwardWork
 from tests.error_codes import refused
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of

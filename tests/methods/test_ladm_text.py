@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from gateau_dagster.methods import ladm_text
 from gateau_dagster.methods.ladm_text import _Reporter, main
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 from gateau_dagster.scoring.span_attention import text_ids
 from tests.project import ROOT, command_environment

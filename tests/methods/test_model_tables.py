@@ -12,8 +12,8 @@ import pytest
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.models.flops import ForwardWork, ModelShape, whole_text_flops
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.flops import ModelShape, whole_text_flops
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.prompt import build_prompt, encode
 from gateau_dagster.scoring.cherry_selection import alone_prompt, cherry_prompt
 from gateau_dagster.scoring.pair_tables import CAM, pair_tables

@@ -9,7 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 from transformers.configuration_utils import PreTrainedConfig
 
-from gateau_dagster.models.flops import ForwardWork, ModelShape
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loaded import ForwardWork
 from tests.error_codes import refused
 from tests.models.test_known_model import NEXT
 from tests.tiny_models import model_config

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.models import forward, packing
 from gateau_dagster.models.forward import HostCopy, response_nll, response_states, token_nll
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
 from gateau_dagster.models.probe import body_of
 from gateau_dagster.models.prompt import Prompt, build_prompt

@@ -14,7 +14,7 @@ from gateau_dagster.models import packing
 from gateau_dagster.models.context_attention import context_attention
 from gateau_dagster.models.forward import response_nll, response_states
 from gateau_dagster.models.last_layers import ReadRows, decoder_layers, head
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.packing import narrows_last_layer, packed_states, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from tests.error_codes import refused

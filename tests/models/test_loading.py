@@ -28,7 +28,8 @@ from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.models import loading
 from gateau_dagster.models import model_digest as module
 from gateau_dagster.models.known_model import check_model_files, check_weight_files
-from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
+from gateau_dagster.models.loaded import LoadedModel
+from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.models.model_config import Label, check_architecture, label_index
 from gateau_dagster.models.model_digest import folder_digest, model_digest
 from tests.error_codes import refused

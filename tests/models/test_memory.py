@@ -20,7 +20,7 @@ import torch
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.models import memory
 from gateau_dagster.models.devices import matrix_product_speed, resolve_device, worker_devices
-from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.loaded import Meter
 from gateau_dagster.models.memory import (
     PeakMemory,
     TokenBudget,

@@ -11,8 +11,7 @@ import torch
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.models.flops import ForwardWork, Meter
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel, Meter
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import Running

@@ -8,8 +8,8 @@ import pytest
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models import forward, memory
-from gateau_dagster.models.flops import ForwardWork, ModelShape
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.scoring.dependency_scores import (
     DependencyRule,
     SegmentPairs,

@@ -8,7 +8,8 @@ import torch
 
 from gateau_dagster.models import attention_kernels
 from gateau_dagster.models.attention_kernels import AttentionSpec
-from gateau_dagster.models.flops import ForwardWork, ModelShape
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.scoring import long_attention as module
 from gateau_dagster.scoring.long_attention import _LayerFigures, _SeenError, long_attention, long_attention_flops

@@ -14,7 +14,7 @@ import torch
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.models import forward
-from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.loaded import Meter
 from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.response_perplexity import PerplexityRow

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.config import ModelConfig
-from gateau_dagster.models.loading import LoadedModel, load_model
+from gateau_dagster.models.loaded import LoadedModel
+from gateau_dagster.models.loading import load_model
 from tests.scoring.builders import compare, scoring
 from tests.tiny_models import passages
 

@@ -17,8 +17,9 @@ from gateau_dagster.config import ModelConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.registry import reads_attention
 from gateau_dagster.models import forward, loading
-from gateau_dagster.models.flops import Meter, ModelShape
-from gateau_dagster.models.loading import LoadedModel, load_model
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loaded import LoadedModel, Meter
+from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_table, perplexity_asset
 from gateau_dagster.scoring.response_perplexity import PerplexityRow

@@ -22,13 +22,12 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.methods.ifd import RESPONSE_ALONE
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models import forward, memory
-from gateau_dagster.models.flops import Meter, ModelShape
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loaded import LoadedModel, Meter
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring import segments as screening
 from gateau_dagster.scoring.cherry_selection import alone_prompt, response_alone_rows
 from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity, perplexity_row
-from gateau_dagster.scoring.sample_table import parts_of
 from gateau_dagster.scoring.segments import (
     NOTED,
     CamFigures,
@@ -43,6 +42,7 @@ from gateau_dagster.scoring.segments import (
     importance_score,
     near_and_far,
     near_segments,
+    parts_of,
     screened_count,
     screened_segments,
     segment_attention_score,

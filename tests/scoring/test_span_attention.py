@@ -13,8 +13,8 @@ import torch
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.models import attention_kernels, memory
 from gateau_dagster.models.attention_kernels import AttentionSpec
-from gateau_dagster.models.flops import ForwardWork, ModelShape
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.scoring import span_attention

@@ -13,7 +13,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.methods.car import EMBEDDING, QUALITY
 from gateau_dagster.methods.pre_experience import INSTRUCTION_EMBEDDING
 from gateau_dagster.models import memory
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.memory import TokenBudget
 from gateau_dagster.scoring import cherry_selection
 from gateau_dagster.scoring.cherry_selection import instruction_embedding_rows

@@ -19,7 +19,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import Generation
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, turn_endings
-from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.models.packing import token_ids, vocabulary

@@ -46,7 +46,7 @@ from gateau_dagster.tables import RAW_LONG_SFT, REJECTED, SAMPLE_ID, Column, sch
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.loaded import LoadedModel
 
 # Raise it when the same texts give other figures.
 CHECKS_CODE_VERSION = "2"
@@ -138,7 +138,7 @@ def answer_probabilities(
 
     An empty context is the closed book. A reject gives the reason why an answer has no probabilities.
     """
-    from gateau_dagster.models.flops import Meter
+    from gateau_dagster.models.loaded import Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     samples = (
