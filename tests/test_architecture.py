@@ -47,7 +47,7 @@ OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwo
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
 # Imports of features by the kernel, and modules that the hearts of the house pull in: see scripts/house.py.
 MOST_EDGES = 82
-MOST_REACHED = dict(zip(HEARTS, (175, 56), strict=True))
+MOST_REACHED = dict(zip(HEARTS, (176, 50), strict=True))
 
 
 def name_of(file: Path) -> str:
