@@ -1,7 +1,7 @@
 """Define the base of all sections: frozen, closed to unknown keys, strict about types; and the effect of a key."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -110,6 +110,7 @@ class FeatureSection(Generic[S]):
     scheme: an address in `long_sft.path` for the samples that the feature makes, such as `synthetic:`; empty if it
         makes none. makes: the asset that holds them.
     variants: by name, the variants of `variants.also` whose samples the feature makes, with their descriptions.
+    check: raises GateauError if a whole configuration lacks what the section needs, or the section itself.
     """
 
     key: str
@@ -118,6 +119,7 @@ class FeatureSection(Generic[S]):
     scheme: str = ""
     makes: str = ""
     variants: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    check: Callable[[Any], None] = lambda _: None
 
     @property
     def field(self) -> Any:

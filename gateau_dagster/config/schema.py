@@ -170,6 +170,8 @@ class KernelConfig(Section):
                 "`context: window` beside models.long, or remove the key",
             )
         self._check_tasks()
+        for section in feature_sections():
+            section.check(self)
         check_devices(self.execution, self.scoring)
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         for name, path in self.addresses():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
@@ -11,6 +11,9 @@ from gateau_dagster.config.base import FeatureSection, Section, Verify
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS, InputAddresses
 from gateau_dagster.errors import GateauError
+
+if TYPE_CHECKING:
+    from gateau_dagster.config.schema import KernelConfig
 
 SYNTHETIC_SAMPLES = "synthetic_long_sft"
 """The asset with the accepted samples."""
@@ -173,6 +176,35 @@ class SynthesisConfig(Section):
         return self.is_verified and self.checks.agreement == "judge"
 
 
+def _check(config: KernelConfig) -> None:
+    """Check that `synthesis` has theta_B and, where asked for, a judge; and that its samples can be read."""
+    options, reads = SECTION.of(config), SECTION.makes in config.made_inputs
+    if options is None:
+        if reads:
+            raise GateauError(
+                "synthesis.missing",
+                f"long_sft.path: {SECTION.scheme} needs the section synthesis: add it, or change the path",
+            )
+        return
+    long = config.models.get("long")
+    if long is None or long.task != "causal":
+        raise GateauError(
+            "models.missing",
+            "synthesis: counts tokens with models.long, and checks the samples with it: add this model",
+        )
+    if reads and config.pre_experienced_models:
+        raise GateauError(
+            "synthesis.circle",
+            f"long_sft.path: {SECTION.scheme} holds samples that models.long checks, but "
+            f"models.{config.pre_experienced_models[0]} is trained on the samples: name a model that exists, or "
+            "remove the address",
+        )
+    if options.compares_by_judge and config.evaluation.judge is None:
+        raise GateauError(
+            "synthesis.judge", "synthesis.checks.agreement: judge needs evaluation.judge: add it, or set exact"
+        )
+
+
 SECTION = FeatureSection(
     key="synthesis",
     kind=SynthesisConfig,
@@ -180,6 +212,7 @@ SECTION = FeatureSection(
     "null: none.",
     scheme="synthetic:",
     makes=SYNTHETIC_SAMPLES,
+    check=_check,
     variants={
         VERIFIED: "the accepted samples of `synthesis`.",
         UNVERIFIED: "as many of its candidates, whatever the checks say.",

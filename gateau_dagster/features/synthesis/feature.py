@@ -8,7 +8,6 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import as_samples
@@ -50,34 +49,6 @@ class Synthesis(Feature):
         VERIFIED: VariantSamples(reads=_TABLES, make=_verified),
         UNVERIFIED: VariantSamples(reads=_TABLES, make=_unverified),
     }
-
-    def check(self, config: Config) -> None:
-        """Check that `synthesis` has theta_B and, where asked for, a judge; and that its samples can be read."""
-        options, reads = SECTION.of(config), SECTION.makes in config.made_inputs
-        if options is None:
-            if reads:
-                raise GateauError(
-                    "synthesis.missing",
-                    f"long_sft.path: {SECTION.scheme} needs the section synthesis: add it, or change the path",
-                )
-            return
-        long = config.models.get("long")
-        if long is None or long.task != "causal":
-            raise GateauError(
-                "models.missing",
-                "synthesis: counts tokens with models.long, and checks the samples with it: add this model",
-            )
-        if reads and config.pre_experienced_models:
-            raise GateauError(
-                "synthesis.circle",
-                f"long_sft.path: {SECTION.scheme} holds samples that models.long checks, but "
-                f"models.{config.pre_experienced_models[0]} is trained on the samples: name a model that exists, or "
-                "remove the address",
-            )
-        if options.compares_by_judge and config.evaluation.judge is None:
-            raise GateauError(
-                "synthesis.judge", "synthesis.checks.agreement: judge needs evaluation.judge: add it, or set exact"
-            )
 
     def machine_checks(self, config: Config) -> Iterator[Callable[[], object]]:
         """Yield the checks of the keys of the judge and the generator that are asked."""
