@@ -12,7 +12,8 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.near_duplicates import SHORTEST_DOCUMENT, near_duplicates, normalised, shingles, sketch
+from gateau_dagster.data.near_duplicates import near_duplicates, normalised, shingles, sketch
+from gateau_dagster.data.sample import SHORTEST_DOCUMENT
 
 if TYPE_CHECKING:
     from datasketch import LeanMinHash

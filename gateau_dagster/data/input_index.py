@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from gateau_dagster.data.near_duplicates import SHORTEST_DOCUMENT
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import Contexts, Rejects, contexts_among, rejects_among
-from gateau_dagster.data.sample import text_digest
+from gateau_dagster.data.sample import SHORTEST_DOCUMENT, text_digest
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.readable import percentage, plural
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from gateau_dagster.data.sample import SHORTEST_DOCUMENT
+
 if TYPE_CHECKING:  # imported on use: it imports much of scipy, which costs every command a second
     from datasketch import LeanMinHash, MinHash
 
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
-SHINGLE = 32
+SHINGLE = SHORTEST_DOCUMENT
 """Bytes per shingle: five or six words of English, about ten characters of Chinese."""
-SHORTEST_DOCUMENT = SHINGLE
-"""Characters of the shortest context that is a document: a shorter one is a label such as `Passage:`."""
 _BLANK = ord(" ")
 # First byte of a multi-byte character: text without blanks between words has a shingle at each character.
 _SEVERAL = 0xC0

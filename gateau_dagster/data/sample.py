@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Literal, Self
 
+SHORTEST_DOCUMENT = 32
+"""Characters of the shortest context that is a document: a shorter one is a label such as `Passage:`."""
+
 
 def text_digest(parts: Sequence[str]) -> str:
     """Return the SHA-256 (hex) of the parts; lengths are hashed too, so that no two lists of parts share a digest."""
