@@ -21,6 +21,7 @@ from gateau_dagster.pipeline.loadable import loadable_model, model_version, plac
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools.pool import Costs, Pool, ScoringTask, Warn, chosen_pool
+from gateau_dagster.scoring.sample_table import SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loaded import LoadedModel
@@ -120,9 +121,14 @@ class StepScoring:
 
     def here(self, shards: Shards, device: str) -> Results:
         """Score in this process, one shard after the other."""
-        scorer = ShardScorer(self.state.config, self.model, lambda: self._load(device), self.progress.report)
+        scorer = ShardScorer(
+            self.state.config, self._tables, self.model, lambda: self._load(device), self.progress.report
+        )
         for shard in shards:
             yield shard.shard, scorer.shard(self.state.store, shard)
+
+    def _tables(self) -> dict[str, SampleTable]:
+        return {asset.key: asset.table for asset in self.state.pipeline.assets if asset.table is not None}
 
     @cached_property
     def _section(self) -> ModelConfig:

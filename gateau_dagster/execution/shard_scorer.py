@@ -34,9 +34,8 @@ from gateau_dagster.execution.shard_tables import (
     finish_shard,
     samples_of,
 )
-from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models.known_model import visible_tokens
-from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Running
+from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Running, SampleTable
 from gateau_dagster.storage import Store
 
 if TYPE_CHECKING:
@@ -69,6 +68,7 @@ class ShardScorer:
     """Scores pieces with one model, one after the other.
 
     Args:
+        tables: returns the declared tables by asset.
         load: returns the model, the same one each time; called for each piece that has samples.
         report: receives the progress with a piece after each sample.
         begin: receives each sample's id before it is scored; maybe in a thread.
@@ -77,12 +77,13 @@ class ShardScorer:
     def __init__(
         self,
         config: Config,
+        tables: Callable[[], Mapping[str, SampleTable]],
         model: str,
         load: "Callable[[], LoadedModel]",
         report: Report,
         begin: Callable[[str], object] = ignore,
     ) -> None:
-        self._config, self._model, self._load = config, model, load
+        self._config, self._known_tables, self._model, self._load = config, tables, model, load
         self._report, self._begin = report, begin
         self._texts: tuple[str, pl.DataFrame] | None = None
 
@@ -156,7 +157,7 @@ class ShardScorer:
         length = config.scoring.max_length
         if section.task == "causal":
             length = effective_max_length(self._loaded, section, config.scoring)
-        known = all_sample_tables(config)
+        known = self._known_tables()
         self._tables = [known[work.asset] for work in works]
         self._running = {
             table.asset: Running(

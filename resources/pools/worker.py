@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -29,6 +29,7 @@ from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, PieceResult
+from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models.model_digest import folder_digest
 from gateau_dagster.pipeline.loadable import Placed, fetched_model
 from gateau_dagster.storage import Store, fence
@@ -356,7 +357,9 @@ class ScoringWorker(Worker):
 
     def __init__(self, task: WorkerTask, tell: Callable[[WorkerStatus], None] = ignore) -> None:
         super().__init__(task, tell)
-        self._scorer = ShardScorer(task.config, task.more, self._model, self._advance, self._begin)
+        self._scorer = ShardScorer(
+            task.config, partial(all_sample_tables, task.config), task.more, self._model, self._advance, self._begin
+        )
         self._begun: list[str] = []
 
     def _done(self, piece: Piece) -> PieceResult:

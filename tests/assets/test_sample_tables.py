@@ -11,6 +11,7 @@ from gateau_dagster.assets.steps.progress import ScoringProgress
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece
+from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.storage import Store
@@ -84,7 +85,9 @@ class InThisProcess:
         self.warn("a worker is lost")
         config, models, section = self.task.config, ModelsResource(), self.task.section
         assert section is not None
-        scorer = ShardScorer(config, "long", lambda: models.load(config, section, version=""), report)
+        scorer = ShardScorer(
+            config, lambda: all_sample_tables(config), "long", lambda: models.load(config, section, version=""), report
+        )
         for number, shard in enumerate(reversed(shards)):
             if number == self.fails_after:
                 raise GateauError("machine.killed", "no worker is left")

@@ -23,6 +23,7 @@ from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, TableWork
+from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models import devices
 from gateau_dagster.models.known_model import parameter_count
 from gateau_dagster.models.loading import load_for_task
@@ -77,7 +78,11 @@ def charged(state: State, *assets: str) -> Mapping[str, Mapping[str, Any]]:
     loaded = load_for_task(config.models[model], dtype="float32", device="cpu", folder=config.folder)
     works = [TableWork(asset=asset, columns=state.asset(asset).columns, stamp=NEW, memory="") for asset in assets]
     piece = Piece(shard="0", works=works, lacking=dict.fromkeys(texts["sample_id"], frozenset(assets)))
-    effort = ShardScorer(config, model, lambda: loaded, [].append).score(store, piece).effort
+    effort = (
+        ShardScorer(config, lambda: all_sample_tables(config), model, lambda: loaded, [].append)
+        .score(store, piece)
+        .effort
+    )
     assert all(effort[asset]["samples"] == SAMPLES for asset in assets)
     return effort
 

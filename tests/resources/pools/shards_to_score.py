@@ -8,6 +8,7 @@ from typing import Any
 from gateau_dagster.data.index import read_shards
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
+from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -55,7 +56,13 @@ def alone(state: State, shard: Piece) -> dict[str, ShardResult]:
     for asset in ASSETS:
         state.store.files.remove(state.store.table_name(asset, shard.shard))
     config, models = state.config, ModelsResource()
-    scorer = ShardScorer(config, "long", lambda: models.load(config, config.models["long"], version=""), ignore)
+    scorer = ShardScorer(
+        config,
+        lambda: all_sample_tables(config),
+        "long",
+        lambda: models.load(config, config.models["long"], version=""),
+        ignore,
+    )
     return scorer.shard(state.store, Piece.whole(state.store, shard.shard, shard.works))
 
 
