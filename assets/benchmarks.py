@@ -20,8 +20,6 @@ from gateau_dagster.evaluation.benchmark import (
     Materials,
     Measured,
     MeasuredBenchmark,
-    PageAmount,
-    PageChart,
     Question,
     QuestionBenchmark,
     check_compared,
@@ -46,8 +44,9 @@ from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, l
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, TimedProgress
+from gateau_dagster.readable import PageAmount, PageChart
 from gateau_dagster.resources.models import ModelsResource
-from gateau_dagster.resources.pools.pool import chosen_pool
+from gateau_dagster.resources.pools.answering import pool_answers
 from gateau_dagster.storage import Store
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.store import DamagedTableError
@@ -246,7 +245,7 @@ def _engine(output: Output, models: ModelsResource) -> Iterator[Engine]:
         GateauError, TransientError: the model cannot be loaded, or the server or the pool does not answer.
     """
     config = output.state.config
-    template, answers = template_of(config, trained_here=output.variant.other is None), chosen_pool(config).answers
+    template, answers = template_of(config, trained_here=output.variant.other is None), pool_answers(config)
     if config.evaluation.engine is not None or answers is None:
         yield _engine_here(output, models, template)
         return

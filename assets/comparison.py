@@ -10,11 +10,11 @@ from gateau_dagster.comparison.result import AlphaSweep, AttentionSweep, MethodC
 from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, attention_sweep, segment_length_sweep
 from gateau_dagster.config import PRESETS
 from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods, comparison_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
+from gateau_dagster.readable import PageAmount, PageChart
 from gateau_dagster.scoring.pair_tables import cam_at_asset, cam_at_columns, further_lengths
 from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.storage.documents import write_document

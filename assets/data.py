@@ -70,7 +70,7 @@ def document_split(step: Step) -> None:
 
 def _groups(found: pl.DataFrame) -> dict[str, Any]:
     """Return how many documents have several samples, how large these groups are, and their share of the samples."""
-    from gateau_dagster.report.plots.small_charts import shares
+    from gateau_dagster.small_charts import shares
 
     sizes = group_sizes(found)
     labels = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65 and more"]

@@ -12,7 +12,6 @@ from gateau_dagster.assets.steps.metadata import amounts_chart, first_histogram,
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.estimate.judging import PlannedBenchmark, rated_samples, shards_cost, token_counter, wanted_of_shard
-from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.evaluation.judged import unreadable, verdict
 from gateau_dagster.evaluation.judging.asking import check_affordable, cost_sentence, money_of, planned_cost
 from gateau_dagster.evaluation.judging.characteristics import (
@@ -36,7 +35,7 @@ from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import rated_characteristics
 from gateau_dagster.pipeline.losses import partly_read_judgments
 from gateau_dagster.progress import Progress
-from gateau_dagster.readable import fixed, percent
+from gateau_dagster.readable import PageAmount, PageChart, fixed, percent
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
 

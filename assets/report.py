@@ -1,5 +1,6 @@
 """Make the asset `report`: one self-contained page."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from gateau_dagster.assets.selection import (
     lacking_for_forecast,
     warnings_of_choice,
 )
-from gateau_dagster.assets.steps.metadata import totals_metadata
+from gateau_dagster.assets.steps.metadata import rounded, rows_table
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
@@ -28,7 +29,7 @@ from gateau_dagster.pipeline.evaluation_assets import (
     UNTOUCHED_EXPERIMENT,
     asking_benchmarks,
 )
-from gateau_dagster.pipeline.losses import losses, totals, unseen_shares
+from gateau_dagster.pipeline.losses import Totals, losses, totals, unseen_shares
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
@@ -72,7 +73,7 @@ def report(step: Step) -> None:
         as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
         links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
         # The figures are in the page, and with the assets that they describe.
-        output.finish(complete, **links, size_bytes=len(page.encode()), totals=totals_metadata(inputs.totals))
+        output.finish(complete, **links, size_bytes=len(page.encode()), totals=_totals_metadata(inputs.totals))
 
 
 def _inputs(state: State) -> "ReportInputs":
@@ -171,3 +172,22 @@ def further_sections(state: State) -> list[FurtherSection]:
     for module in feature_modules("report"):
         found += module.sections(state)
     return found
+
+
+def _totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
+    """Return a row per table with its totals, which Dagster's pages of partitions do not add up."""
+    types = {"table": "string", "rows": "int", "rejected": "int", "reasons": "string", "tokens": "int"}
+    types |= {"truncated_tokens": "int", "hours": "float"}
+    rows = [
+        {
+            "table": each.asset,
+            "rows": each.rows,
+            "rejected": each.rejected.count if each.rejected else None,
+            "reasons": each.reasons,
+            "tokens": each.tokens,
+            "truncated_tokens": each.truncation.cut_tokens if each.truncation else None,
+            "hours": None if each.seconds is None else rounded(each.seconds / 3600),
+        }
+        for each in found
+    ]
+    return rows_table(rows, types)

@@ -28,7 +28,7 @@ from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.methods.method import Method, Reads
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.pipeline.losses import check_some_scored
-from gateau_dagster.pipeline.recipes import Recipe
+from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.selection_reads import (
     EVIDENCE,
     EVIDENCE_READS,
@@ -159,15 +159,16 @@ def selected_subset(step: Step) -> None:
     depends = _known_dependence(step.state) if step.stale else None
     candidates = Candidates(step.state)
     for output in step.in_turn():
-        if output.recipe.of_feature is not None:
-            _write_made(output, output.recipe.of_feature.make(step.state.read))
+        recipe = recipe_of(step.state.config, output.partition)
+        if recipe.of_feature is not None:
+            _write_made(output, recipe.of_feature.make(step.state.read))
             continue
-        made = chosen_samples(step.state, output.recipe, depends, candidates)
+        made = chosen_samples(step.state, recipe, depends, candidates)
         chosen, limited, taken = made.chosen, made.left_out, made.taken
         subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
         if chosen.height:
             subset = with_texts(step.state, chosen, output.progress)
-        if output.recipe.has_evidence:
+        if recipe.has_evidence:
             subset = with_evidence(output.state, subset)
         if limited.unfilled:
             step.log.warning(f"{output.partition}: {unfilled(limited)}" if output.partition else unfilled(limited))
@@ -178,8 +179,8 @@ def selected_subset(step: Step) -> None:
         if subset.height:
             by_rank = taken.get("rule") not in DRAWING
             output.metadata |= _subset_figures(subset, made.scores, by_rank=by_rank) | limit_figures(limited)
-        if depends is not None and output.recipe.variant.kind == "selected" and chosen.height:
-            prediction = forecast_of(step.state, output.recipe, depends, made)
+        if depends is not None and recipe.variant.kind == "selected" and chosen.height:
+            prediction = forecast_of(step.state, recipe, depends, made)
             output.metadata |= {
                 "verdict": prediction.verdict,
                 "forecast": as_table(forecast_lines(prediction)),
@@ -188,7 +189,7 @@ def selected_subset(step: Step) -> None:
             step.log.info(
                 " ".join([*filter(None, [output.partition and f"{output.partition}:"]), *short_lines(prediction)])
             )
-            for number, warning in enumerate(warnings_of_choice(output.recipe, prediction, depends, chosen), start=1):
+            for number, warning in enumerate(warnings_of_choice(recipe, prediction, depends, chosen), start=1):
                 output.warn(f"warning_{number}", warning)
 
 
@@ -375,7 +376,7 @@ def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame, *, by_rank: bool
 
     A choice that is not `by_rank` has no cut.
     """
-    from gateau_dagster.report.plots.small_charts import histogram
+    from gateau_dagster.small_charts import histogram
 
     lowest = min(subset["score"], default=None)
     cut: dict[str, Any] = {"cut": lowest, "cut_name": "lowest selected"} if by_rank else {}

@@ -76,7 +76,7 @@ class TrainingRequest:
                 scratch=asset,
                 own_rotary=config.models[output.name].is_homologous,
             )
-        recipe, own = output.recipe, f"{TRAINED}/{output.wanted.fingerprint}"
+        recipe, own = recipe_of(config, output.partition), f"{TRAINED}/{output.wanted.fingerprint}"
         return cls(
             folder=CHECKPOINT_FOLDER if recipe.is_main else own,
             mix=recipe.mix_table,
@@ -254,8 +254,8 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
         mix: asset that it was trained on.
         training: the settings; with skips, their distances are drawn.
     """
-    from gateau_dagster.report.plots.small_charts import curve
     from gateau_dagster.report.plots.training_plots import training_curve, training_speed
+    from gateau_dagster.small_charts import curve
 
     record = read_training_record(state.store, folder)
     log = record.get("steps", [])

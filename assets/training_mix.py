@@ -15,7 +15,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.data_checks import check_sources
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.model_checks import require_end
-from gateau_dagster.pipeline.recipes import mix_columns, trims_contexts, weighs_responses
+from gateau_dagster.pipeline.recipes import mix_columns, recipe_of, trims_contexts, weighs_responses
 from gateau_dagster.pipeline.scoring_assets import embedding_asset
 from gateau_dagster.pipeline.selection_reads import TRIM_READS
 from gateau_dagster.pipeline.state import State
@@ -32,7 +32,7 @@ def training_mix(step: Step) -> None:
     from gateau_dagster.training.training_mix import build_training_mix
 
     for output in step.in_turn():
-        state, recipe = output.state, output.recipe
+        state, recipe = output.state, recipe_of(output.state.config, output.partition)
         if not recipe.variant.trained:
             output.write(pl.DataFrame(schema=tables.schema(mix_columns(recipe.project))))
             continue
@@ -180,8 +180,8 @@ def mix_statistics(
 
     `mix`: see training_mix.mix_columns. `unlearned`: answers without loss by reason, shown if there are any.
     """
-    from gateau_dagster.report.plots.small_charts import shares
     from gateau_dagster.report.plots.training_plots import mix_contents
+    from gateau_dagster.small_charts import shares
     from gateau_dagster.training.training_mix import by_source, mix_sequences, mix_summary
 
     sequences = mix_sequences(mix)

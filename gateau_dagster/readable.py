@@ -1,10 +1,11 @@
-"""Format numbers for people, and escape characters that a terminal or a page acts on."""
+"""Format numbers for people, name amounts for a chart, and escape characters that a terminal or a page acts on."""
 
 import difflib
 import logging
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ud800-\udfff]")
 """Control characters except tab and line feed, marks that turn the direction of text, line separators, surrogates."""
@@ -96,3 +97,29 @@ def plural(count: int, noun: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """Return names as `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageAmount:
+    """A bar of a chart.
+
+    low, high: the ends of its interval, if there is one. reference: whether the others are compared with it.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    reference: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageChart:
+    """A few amounts to compare, the most important first, small enough for an asset's page.
+
+    name: the name of the amounts, with their unit. share: whether they are numbers in 0..1, shown as percentages.
+    """
+
+    name: str
+    amounts: Sequence[PageAmount]
+    share: bool = False

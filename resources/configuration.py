@@ -1,7 +1,7 @@
 """Provide the configuration file as a Dagster resource: what is stored, what is wanted, what is out of date."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import dagster as dg
@@ -9,8 +9,9 @@ from pydantic import Field, PrivateAttr
 
 from gateau_dagster.config import Config, Prefixes
 from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE
-from gateau_dagster.pipeline.observed import state_of
+from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import Progress, silent
 from gateau_dagster.resources.project import checked_project
 
 
@@ -45,6 +46,7 @@ class ConfigurationResource(dg.ConfigurableResource):
             if before is not None:
                 os.environ[ENVIRONMENT_VARIABLE] = before
 
-    def state(self) -> State:
-        """Return the store and the input as they are now."""
-        return state_of(config=self.config)
+    def state(self, progress: Progress = silent, assets: Sequence[str] = ()) -> State:
+        """Return the store and the input as they are now; data sets on the hub count if one of `assets` is there."""
+        publishes = any(asks_hub(self.config, asset) for asset in assets)
+        return state_of(config=self.config, progress=progress, asks_hub=publishes)

@@ -31,7 +31,7 @@ from tests.prose import FORMS, NO_SUBJECT, forbidden, texts
 CORE = "gateau_dagster"
 # From the ground up: each imports only what stands before it. A new package or module of the core needs its place.
 LAYERS = (
-    *("readable", "errors", "registry", "progress", "tables", "plotting"),
+    *("readable", "errors", "registry", "progress", "tables", "plotting", "small_charts"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
     *("training", "evaluation", "execution", "pipeline", "report", "explore", "estimate"),
     *("resources", "assets", "component", "definitions", "cli", "features", "api", "gateau_dagster"),
@@ -46,8 +46,8 @@ OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwo
 # A file holds one concept, whole: these bounds catch accidents, they draw no borders.
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
 # Imports of features by the kernel, and modules that the hearts of the house pull in: see scripts/house.py.
-MOST_EDGES = 82
-MOST_REACHED = dict(zip(HEARTS, (176, 50), strict=True))
+MOST_EDGES = 75
+MOST_REACHED = dict(zip(HEARTS, (79, 49), strict=True))
 
 
 def name_of(file: Path) -> str:

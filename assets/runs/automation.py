@@ -19,8 +19,9 @@ from gateau_dagster.assets.runs.history import told
 from gateau_dagster.assets.runs.jobs import REFRESH, SCORING, Job
 from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, WORK_JOBS, failed_checks_of
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
-from gateau_dagster.assets.steps.event_log import PLAN_TAG, observe_inputs
+from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.assets.steps.failures import redacted_failure
+from gateau_dagster.assets.steps.observations import observe_inputs
 from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_options, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, redacted

@@ -367,7 +367,7 @@ def asset_checks(config: Config) -> list[dg.AssetChecksDefinition]:
 
 
 def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
-    names, partitions = checks_of(asset), partition_definitions(pipeline.config)
+    names, partitions = checks_of(asset), partition_definitions(pipeline)
     specs = [
         dg.AssetCheckSpec(
             name,

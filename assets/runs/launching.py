@@ -43,7 +43,6 @@ from gateau_dagster.assets.steps.step import is_to_end
 from gateau_dagster.errors import GateauError, UnforeseenError, gateau_command
 from gateau_dagster.execution.interruption import ENDING, at_end, at_request
 from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.declared import partition_sets
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.plan import Plan, Work
 from gateau_dagster.pipeline.state import State
@@ -94,7 +93,7 @@ def work_run(state: State, whole: Plan) -> WorkRun:
             break
     tags = {PLAN_TAG: f"{len(plan.work)} assets"}
     stale = {part for work in plan.work for part in work.partitions}
-    found = [part for keys in partition_sets(state.config).values() for part in keys if part in stale]
+    found = [part for keys in state.pipeline.partition_sets.values() for part in keys if part in stale]
     ends = {_RANGE_START: found[0], _RANGE_END: found[-1]} if found else {}
     many = any(has_many(state.pipeline, work.asset) for work in plan.work)
     return WorkRun(

@@ -21,7 +21,7 @@ from gateau_dagster.assets.steps.dead_runs import (
     process_of,
     process_state,
 )
-from gateau_dagster.assets.steps.event_log import record_what_the_store_holds
+from gateau_dagster.assets.steps.observations import record_what_the_store_holds
 from gateau_dagster.assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from gateau_dagster import assets
-from gateau_dagster.assets.steps.event_log import input_changes
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.metadata import table_schema
+from gateau_dagster.assets.steps.observations import input_changes
 from gateau_dagster.assets.steps.partitions import (
     asset_key,
     group_name,
@@ -76,7 +76,7 @@ def asset_functions() -> Functions:
 def asset_definitions(config: Config) -> list[dg.AssetsDefinition]:
     """Define Dagster's assets of a configuration, in topological order; one step may make several."""
     pipeline = pipeline_of(config)
-    making = _Making(config, pipeline, asset_functions(), partition_definitions(config))
+    making = _Making(config, pipeline, asset_functions(), partition_definitions(pipeline))
     return [making.definition(step) for step in _steps(pipeline.assets)]
 
 
@@ -152,10 +152,11 @@ class _Making:
 
 def input_definitions(config: Config) -> list[dg.AssetsDefinition]:
     """Define an observable source asset per input of raw_long_sft, models and mixes."""
-    return [_definition(config, each) for each in inputs_of(config)]
+    partitions = partition_definitions(pipeline_of(config))
+    return [_definition(config, each, partitions.get(each.partitions)) for each in inputs_of(config)]
 
 
-def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
+def _definition(config: Config, given: Input, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
         asset_key(config, given.key),
         description=f"{given.summary} ({given.path}). The sensor `inputs` and every run check it.",
@@ -164,7 +165,7 @@ def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
         owners=config.execution.catalogue.owners_of(given.key),
         tags=dict(config.execution.catalogue.tags),
         metadata={"path": given.path},
-        partitions_def=partition_definitions(config)[given.partitions] if given.partitions else None,
+        partitions_def=partitions,
     )
 
     @dg.multi_observable_source_asset(

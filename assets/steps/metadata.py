@@ -11,8 +11,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.data.record_fields import FieldCounts, Use
 from gateau_dagster.data.secret_scan import masked
-from gateau_dagster.evaluation.benchmark import PageChart
-from gateau_dagster.pipeline.losses import Totals
+from gateau_dagster.readable import PageChart
 from gateau_dagster.storage import Stamp
 
 if TYPE_CHECKING:
@@ -140,27 +139,8 @@ def fields_metadata(counts: FieldCounts) -> dg.TableMetadataValue:
     return rows_table(rows, {"field": "string", **dict.fromkeys(uses, "int")})
 
 
-def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
-    """Return a row per table with its totals, which Dagster's pages of partitions do not add up."""
-    types = {"table": "string", "rows": "int", "rejected": "int", "reasons": "string", "tokens": "int"}
-    types |= {"truncated_tokens": "int", "hours": "float"}
-    rows = [
-        {
-            "table": each.asset,
-            "rows": each.rows,
-            "rejected": each.rejected.count if each.rejected else None,
-            "reasons": each.reasons,
-            "tokens": each.tokens,
-            "truncated_tokens": each.truncation.cut_tokens if each.truncation else None,
-            "hours": None if each.seconds is None else rounded(each.seconds / 3600),
-        }
-        for each in found
-    ]
-    return rows_table(rows, types)
-
-
 def chart(markdown: str) -> dg.MarkdownMetadataValue:
-    """Return a chart of report.plots.small_charts, which the asset's page shows in place."""
+    """Return a chart of small_charts, which the asset's page shows in place."""
     return dg.MarkdownMetadataValue(markdown)
 
 
@@ -171,7 +151,7 @@ def as_table(lines: Sequence[tuple[str, str]]) -> dg.TableMetadataValue:
 
 def first_histogram(table: pl.DataFrame) -> dict[str, Any]:
     """Return a histogram of the score, or of the first column of fractions without one."""
-    from gateau_dagster.report.plots.small_charts import histogram
+    from gateau_dagster.small_charts import histogram
 
     fractions = [name for name, dtype in table.schema.items() if dtype == pl.Float64()]
     name = "score" if "score" in fractions else next(iter(fractions), None)
@@ -183,14 +163,14 @@ def first_histogram(table: pl.DataFrame) -> dict[str, Any]:
 
 def amounts_chart(amounts: PageChart) -> dict[str, Any]:
     """Return the amounts as bars, under their name."""
-    from gateau_dagster.report.plots.small_charts import bars
+    from gateau_dagster.small_charts import bars
 
     return {name_of(amounts.name): chart(bars(amounts))}
 
 
 def source_chart(sources: pl.Series, what: str) -> dg.MarkdownMetadataValue:
     """Return a chart of the share of each source among `what`."""
-    from gateau_dagster.report.plots.small_charts import shares
+    from gateau_dagster.small_charts import shares
 
     counts = sources.value_counts(sort=True)
     return chart(shares([(_masked(source), count) for source, count in counts.iter_rows()], name=what))

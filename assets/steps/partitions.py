@@ -10,7 +10,6 @@ import dagster as dg
 from dagster._core.storage.tags import EXTERNALLY_MANAGED_ASSETS_TAG
 
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.declared import partition_sets
 from gateau_dagster.pipeline.pipeline import Pipeline
 
 
@@ -47,9 +46,9 @@ def group_name(config: Config, group: str) -> str:
     return "_".join(filter(None, [config.prefixes.groups, group]))
 
 
-def partition_definitions(config: Config) -> Mapping[str, dg.StaticPartitionsDefinition]:
+def partition_definitions(pipeline: Pipeline) -> Mapping[str, dg.StaticPartitionsDefinition]:
     """Return every partition set by its name."""
-    return {name: dg.StaticPartitionsDefinition(keys) for name, keys in partition_sets(config).items()}
+    return {name: dg.StaticPartitionsDefinition(keys) for name, keys in pipeline.partition_sets.items()}
 
 
 def asked_partitions(

@@ -3,10 +3,10 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import dagster as dg
 import polars as pl
@@ -30,17 +30,15 @@ from gateau_dagster.assets.steps.partitions import (
     no_event_for_output,
 )
 from gateau_dagster.assets.steps.progress import selected_assets, shown_progress
+from gateau_dagster.config import Config
 from gateau_dagster.config.variants import Variant
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.observed import asks_hub, state_of
-from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
-from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.storage import Stamp
 
@@ -88,11 +86,6 @@ class Output:
         """Return the variant that the partition belongs to."""
         assert self.partition is not None
         return self.state.config.variant_set[self.partition]
-
-    @property
-    def recipe(self) -> Recipe:
-        """Return how it is made, if it is a part of training: of a variant, or of the single run."""
-        return recipe_of(self.state.config, self.partition)
 
     def warn(self, name: str, warning: str) -> None:
         """Put a warning into the metadata, under this name, and into the log; nothing for an empty text."""
@@ -156,6 +149,26 @@ class Output:
         self.metadata["same_as"] = twin
 
 
+class Configuration(Protocol):
+    """The resource that a step reads its configuration and state from."""
+
+    config_file: str
+    key_prefix: list[str]
+
+    @property
+    def config(self) -> Config:
+        """Return the validated configuration; raise GateauError for a wrong one."""
+        ...
+
+    def in_environment(self) -> AbstractContextManager[None]:
+        """Set the configuration file in the environment."""
+        ...
+
+    def state(self, progress: TimedProgress, assets: Sequence[str]) -> State:
+        """Return the store and the input as they are now, for making these assets."""
+        ...
+
+
 class Step:
     """A step at work.
 
@@ -163,13 +176,11 @@ class Step:
     """
 
     def __init__(
-        self, context: dg.AssetExecutionContext, configuration: ConfigurationResource, progress: TimedProgress
+        self, context: dg.AssetExecutionContext, configuration: Configuration, progress: TimedProgress
     ) -> None:
         self.context, self.log, self.progress = context, context.log, progress
         self.assets = selected_assets(context, configuration.key_prefix)
-        config = configuration.config
-        publishes = any(asks_hub(config, asset) for asset in self.assets)
-        self.state = state_of(config=config, progress=progress, asks_hub=publishes)
+        self.state = configuration.state(progress, self.assets)
         self._kept: Stamp | None = None
         self._at: Output | None = None
         self._recorded: Counter[str] = Counter()
@@ -298,7 +309,7 @@ def _shown(progress: TimedProgress, place: str) -> TimedProgress:
 
 
 @contextmanager
-def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Step]:
+def asset_step(context: dg.AssetExecutionContext, configuration: Configuration) -> Iterator[Step]:
     """Surround the work of a step: the process on record, readable failures, retries, the store's lease, progress.
 
     Raises:

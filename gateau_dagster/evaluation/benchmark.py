@@ -20,6 +20,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.readable import PageChart
 from gateau_dagster.registry import Returned, full_version, shown_value
 from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.tables import Column
@@ -448,32 +449,6 @@ class PageTable:
     def texts(self) -> list[str]:
         """Return the columns that hold no numbers."""
         return self.frame.select(pl.col(pl.String)).columns
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageAmount:
-    """A bar of a chart.
-
-    low, high: the ends of its interval, if there is one. reference: whether the others are compared with it.
-    """
-
-    name: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    reference: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageChart:
-    """A few amounts to compare, the most important first, small enough for an asset's page.
-
-    name: the name of the amounts, with their unit. share: whether they are numbers in 0..1, shown as percentages.
-    """
-
-    name: str
-    amounts: Sequence[PageAmount]
-    share: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

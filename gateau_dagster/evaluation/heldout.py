@@ -23,14 +23,12 @@ from gateau_dagster.evaluation.benchmark import (
     Materials,
     Measured,
     MeasuredBenchmark,
-    PageAmount,
-    PageChart,
     PageFigure,
     PageSection,
     PageTable,
 )
 from gateau_dagster.models.prompt import encode
-from gateau_dagster.readable import number, percent, plural
+from gateau_dagster.readable import PageAmount, PageChart, number, percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
 

@@ -25,13 +25,11 @@ from gateau_dagster.evaluation.benchmark import (
     Materials,
     Measured,
     MeasuredBenchmark,
-    PageAmount,
-    PageChart,
     PageFigure,
     PageSection,
     PageTable,
 )
-from gateau_dagster.readable import percent
+from gateau_dagster.readable import PageAmount, PageChart, percent
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
 

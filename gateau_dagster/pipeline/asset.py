@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
 
 from gateau_dagster import tables
+from gateau_dagster.config import Config
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.storage.stamp import By, Stamp, fingerprint
 
@@ -25,6 +26,43 @@ GATE = "gate"
 READABLE_REPLIES = "readable_replies"
 NOTHING_RESERVED = "nothing_reserved"
 FAR_SHARE = "far_share"
+
+# Keys of inputs.
+LONG, CHAT = "input/long_sft", "input/short_chat"
+# The first parts of the keys of models that the pipeline makes.
+HOMOLOGOUS, PRE_EXPERIENCED = "homologous_model", "pre_experienced"
+
+
+def text_key(model: str) -> str:
+    """Return the key of the texts that a homologous model is trained on."""
+    return f"input/{model}_texts"
+
+
+def method_key(name: str) -> str:
+    """Return the key of the files that a method reads."""
+    return f"input/{name}_file"
+
+
+def model_key(name: str) -> str:
+    """Return the key of a model that exists already. The graph shows only the part behind the slash, so it says what it
+    is.
+    """
+    return f"input/{name}_model"
+
+
+def origin_key(config: Config, model: str) -> str:
+    """Return the key of the existing model that this one is, or is made from."""
+    return model_key(config.origin(model))
+
+
+def other_key(variant: str) -> str:
+    """Return the key of a model of `variants.also`."""
+    return f"input/variant_{variant}_model"
+
+
+def made_asset(config: Config, model: str) -> str:
+    """Return the asset, a folder in the store, that holds this model."""
+    return f"{HOMOLOGOUS if config.models[model].is_homologous else PRE_EXPERIENCED}/{model}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,14 +26,17 @@ from gateau_dagster.evaluation.registry import (
 from gateau_dagster.methods.registry import CODE_VERSION as METHODS_CODE_VERSION
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
+    CHAT,
     FINITE_VALUES,
     FULL_COVERAGE,
+    LONG,
     NORMALISATION,
     REJECTED_SHARE,
     SHARD,
     UNIQUE_IDS,
     Asset,
     Observed,
+    method_key,
 )
 from gateau_dagster.pipeline.evaluation_assets import (
     characteristics,
@@ -45,7 +48,6 @@ from gateau_dagster.pipeline.evaluation_assets import (
     variant_assets,
 )
 from gateau_dagster.pipeline.feature import features
-from gateau_dagster.pipeline.inputs import CHAT, LONG, method_key
 from gateau_dagster.pipeline.recipes import (
     checkpoint,
     selected_subset,

@@ -42,8 +42,8 @@ from gateau_dagster.pipeline.asset import (
     VARIANT,
     Asset,
     Observed,
+    origin_key,
 )
-from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, variant_checkpoints, variant_mixes, variant_subsets
 from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
 from gateau_dagster.pipeline.selection_reads import ranking_asset

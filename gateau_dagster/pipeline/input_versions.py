@@ -1,4 +1,4 @@
-"""Find the current version and size of each input, and the versions that an output was made from."""
+"""Find the current version and size of each input."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,20 +10,11 @@ from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_files
+from gateau_dagster.pipeline.asset import CHAT, LONG, method_key, model_key, other_key, text_key
 from gateau_dagster.pipeline.feature import features, prepare_inputs
-from gateau_dagster.pipeline.inputs import (
-    CHAT,
-    LONG,
-    Input,
-    inputs_of,
-    method_key,
-    model_key,
-    other_key,
-    text_key,
-)
-from gateau_dagster.pipeline.plan import Key, one_version
+from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.storage import Stamp
+from gateau_dagster.pipeline.upstream_versions import input_version
 from gateau_dagster.training.text_mix import text_files
 
 Facts: TypeAlias = Mapping[str, int | str | datetime]
@@ -54,46 +45,7 @@ def input_versions(state: State, given: Input) -> dict[str | None, InputVersion]
     facts = _facts(_files(state.config, given.key))
     if given.key == LONG:
         return dict(_shards(state, facts))
-    return {None: InputVersion(version=_version(state, given.key), facts=facts)}
-
-
-def _version(state: State, key: str) -> str:
-    """Return the current version of an input without partitions."""
-    observed, config = state.observed, state.config
-    versions = {CHAT: observed.short_chat or ""}
-    versions |= {each.key: each.version(observed) for feature in features() for each in feature.inputs(config)}
-    versions |= {text_key(name): digest for name, digest in observed.texts.items()}
-    versions |= {method_key(name): digest for name, digest in observed.files.items()}
-    versions |= {model_key(name): observed.model_digests[name] for name in config.models}
-    versions |= {other_key(name): digest for name, digest in observed.others.items()}
-    return versions[key]
-
-
-def upstream_versions(
-    state: State, asset: str, partition: str | None, stamp: Stamp, stamps: Mapping[Key, Stamp | None] | None = None
-) -> dict[str, str]:
-    """Return the data version of each input and upstream that the graph shows for an output, as Dagster records it.
-
-    Args:
-        state: of the project.
-        asset, partition: the output, which is up to date.
-        stamp: of the output.
-        stamps: of all outputs, if the caller has read them.
-    """
-    declared = state.asset(asset)
-    reads, made_from = declared.of_partition(partition).reads, stamp.inputs.get("upstream", {})
-    versions = {
-        key: state.shard_input(partition or "") if key == LONG else _version(state, key) for key in declared.inputs
-    }
-    for name in state.pipeline.shown_reads(asset):
-        if reads.get(name) == "fingerprint" and name in made_from:
-            versions[name] = made_from[name]
-            continue
-        keys = state.outputs_read(name, asset, partition)
-        found = state.stamps(keys) if stamps is None else stamps
-        each = {key[1] or "": "NULL" if (made := found[key]) is None else made.fingerprint for key in keys}
-        versions[name] = one_version(each)
-    return versions
+    return {None: InputVersion(version=input_version(state, given.key), facts=facts)}
 
 
 def glance(config: Config) -> str:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from gateau_dagster.config import Config
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.asset import SHARD
+from gateau_dagster.pipeline.asset import CHAT, LONG, SHARD, method_key, model_key, other_key, text_key
 from gateau_dagster.pipeline.feature import features
-
-LONG, CHAT = "input/long_sft", "input/short_chat"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,33 +18,6 @@ class Input:
     summary: str
     kinds: tuple[str, ...]
     partitions: str = ""
-
-
-def text_key(model: str) -> str:
-    """Return the key of the texts that a homologous model is trained on."""
-    return f"input/{model}_texts"
-
-
-def method_key(name: str) -> str:
-    """Return the key of the files that a method reads."""
-    return f"input/{name}_file"
-
-
-def model_key(name: str) -> str:
-    """Return the key of a model that exists already. The graph shows only the part behind the slash, so it says what it
-    is.
-    """
-    return f"input/{name}_model"
-
-
-def origin_key(config: Config, model: str) -> str:
-    """Return the key of the existing model that this one is, or is made from."""
-    return model_key(config.origin(model))
-
-
-def other_key(variant: str) -> str:
-    """Return the key of a model of `variants.also`."""
-    return f"input/variant_{variant}_model"
 
 
 def inputs_of(config: Config) -> list[Input]:

@@ -9,13 +9,13 @@ from pathlib import Path
 from gateau_dagster.data.folder_copy import PART
 from gateau_dagster.data.index import index_file
 from gateau_dagster.execution.row_checkpoints import FOLDER as PARTIAL
+from gateau_dagster.pipeline.asset import HOMOLOGOUS, PRE_EXPERIENCED
 from gateau_dagster.pipeline.checks import checked_whole_plan
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.loadable import downloads, scratch_of_store
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.project import old_models, wanted_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, TRAINED
-from gateau_dagster.pipeline.scoring_assets import HOMOLOGOUS, PRE_EXPERIENCED
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store
 from gateau_dagster.storage.documents import NOTE_ENDING, STAMP_FILE, folder_stamp, remove_folder

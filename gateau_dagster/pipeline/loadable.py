@@ -6,8 +6,7 @@ from pathlib import Path
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.model_checks import check_folder
-from gateau_dagster.pipeline.scoring_assets import made_asset
+from gateau_dagster.pipeline.asset import made_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store
 from gateau_dagster.storage.documents import fetched_folder
@@ -49,7 +48,7 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     """
     if state.config.models[name].base is None:
         # A step that is launched by hand has not been planned, so nothing has checked the folder yet.
-        check_folder(state.config, name, state.model_digests[name])
+        state.check_model(state, name)
     return fetched_model(state.store, placed_model(state, name), downloads(state))
 
 

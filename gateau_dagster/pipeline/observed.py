@@ -12,7 +12,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import Observed
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.feature import hooks, prepare_inputs
-from gateau_dagster.pipeline.model_checks import answer_frames
+from gateau_dagster.pipeline.model_checks import answer_frames, check_folder
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.training.text_mix import text_signatures
@@ -25,6 +25,7 @@ def state_of(*, config: Config, progress: Progress = silent, asks_hub: bool = Fa
         pipeline=pipeline_of(config),
         read_index=_index,
         observe=_observe,
+        check_model=_check_model,
         progress=progress,
         asks_hub=asks_hub,
     )
@@ -62,6 +63,10 @@ def _observe(state: State) -> Observed:
         instructions=_instructions(state) if SPLIT in state.pipeline.by_key else "",
         frames=answer_frames(config, state.model_digests, state.other_digests),
     )
+
+
+def _check_model(state: State, name: str) -> None:
+    check_folder(state.config, name, state.model_digests[name])
 
 
 def _instructions(state: State) -> str:

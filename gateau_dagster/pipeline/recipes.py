@@ -41,9 +41,10 @@ from gateau_dagster.pipeline.asset import (
     Asset,
     Observed,
     Part,
+    origin_key,
+    other_key,
 )
 from gateau_dagster.pipeline.feature import VariantSamples, features
-from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.scoring_assets import made_upstream
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,

@@ -22,8 +22,11 @@ from gateau_dagster.pipeline.asset import (
     Asset,
     Observe,
     Observed,
+    made_asset,
+    model_key,
+    origin_key,
+    text_key,
 )
-from gateau_dagster.pipeline.inputs import model_key, origin_key, text_key
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By, fingerprint
@@ -109,14 +112,6 @@ def memory_settings(config: Config) -> str:
     if ray is not None:
         settings["ray"] = ray.model_dump(include={"gpus", "cpus"})
     return fingerprint(settings)
-
-
-HOMOLOGOUS, PRE_EXPERIENCED = "homologous_model", "pre_experienced"
-
-
-def made_asset(config: Config, model: str) -> str:
-    """Return the asset, a folder in the store, that holds this model."""
-    return f"{HOMOLOGOUS if config.models[model].is_homologous else PRE_EXPERIENCED}/{model}"
 
 
 def made_upstream(config: Config, model: str) -> dict[str, By]:

@@ -35,6 +35,7 @@ class State:
     pipeline: the assets that the configuration describes.
     read_index: reads the input's index; only files that changed since the last call are read.
     observe: looks at everything outside configuration and store.
+    check_model: raises GateauError for a configured model that cannot be loaded on this machine.
     asks_hub: whether data sets on the hub are compared with their records, by one request each. Others count as they
         are on record.
     """
@@ -43,6 +44,7 @@ class State:
     pipeline: Pipeline
     read_index: "Callable[[State], InputIndex]"
     observe: "Callable[[State], Observed]"
+    check_model: "Callable[[State, str], None]"
     progress: Progress = silent
     asks_hub: bool = False
 

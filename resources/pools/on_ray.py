@@ -22,6 +22,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.answering import AskedTurn, Engine, Note, Outcome, unwatched
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.readable import plural
+from gateau_dagster.resources.pools.answering import Answering
 from gateau_dagster.resources.pools.crew import Crew, Done, Lost, Member, ScoringCrew
 from gateau_dagster.resources.pools.piece_queue import Job, JobQueue
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
@@ -412,4 +413,5 @@ def _devices(config: Config, place: str, shards: int) -> list[str]:
     return [("auto" if spread else "cuda") if ray.gpus else "cpu"] * ray.workers
 
 
-POOL = Pool(name="ray", workers=_workers, devices=_devices, answers=_answers, elsewhere=True)
+POOL = Pool(name="ray", workers=_workers, devices=_devices, elsewhere=True)
+ANSWERING = Answering(name="ray", answers=_answers)

@@ -7,7 +7,6 @@ from typing import Protocol, TypeAlias
 
 from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.answering import Engine
 from gateau_dagster.execution.shard_scorer import Report
 from gateau_dagster.execution.shard_tables import Piece, ShardResult
 from gateau_dagster.pipeline.loadable import Placed
@@ -74,14 +73,12 @@ class Pool:
     worker was lost, how, and with what.
     devices: of the workers, from a configuration, the device of the step's process (in the notation of scoring.device)
     and a number of shards.
-    answers: an engine that answers questions with a placed model and a template; None: the step's process answers.
     elsewhere: whether even a single worker runs in the pool; otherwise the step's process scores itself.
     """
 
     name: str
     workers: Callable[[ScoringTask, Warn], AbstractContextManager[ScoringWorkers]]
     devices: Callable[[Config, str, int], list[str]] = worker_devices
-    answers: Callable[[Config, Placed, str, Warn], AbstractContextManager[Engine]] | None = None
     elsewhere: bool = False
 
 

@@ -29,10 +29,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.plots.small_charts import INLINE_LIMIT
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.small_charts import INLINE_LIMIT
 from gateau_dagster.storage import Stamp
 from tests.project import change_config
 

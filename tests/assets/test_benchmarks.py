@@ -327,7 +327,8 @@ import polars as pl
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Measured, MeasuredBenchmark
-from gateau_dagster.evaluation.benchmark import PageAmount, PageChart, PageFigure, PageSection
+from gateau_dagster.evaluation.benchmark import PageFigure, PageSection
+from gateau_dagster.readable import PageAmount, PageChart
 from gateau_dagster.plotting import new_figure
 from gateau_dagster.tables import Column
 

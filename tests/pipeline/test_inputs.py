@@ -12,10 +12,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.demo.prepare import embedded_demo
-from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.asset import CHAT, Asset, Observed, origin_key, other_key, text_key
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.input_versions import _facts, input_versions
-from gateau_dagster.pipeline.inputs import CHAT, inputs_of, origin_key, other_key, text_key
+from gateau_dagster.pipeline.inputs import inputs_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.pipeline import Pipeline
 

@@ -40,9 +40,9 @@ from gateau_dagster.features.publish.card import (
 from gateau_dagster.features.publish.config import SECTION, PublishConfig
 from gateau_dagster.features.publish.feature import COLUMNS, UPLOADED, published_tables
 from gateau_dagster.features.publish.hub import hub_token, publish_files
+from gateau_dagster.pipeline.asset import HOMOLOGOUS, PRE_EXPERIENCED
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
-from gateau_dagster.pipeline.scoring_assets import HOMOLOGOUS, PRE_EXPERIENCED
 from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import listed, plural

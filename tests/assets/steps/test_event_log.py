@@ -4,7 +4,7 @@ import pytest
 from dagster import DagsterInstance
 
 from gateau_dagster.assets.runs.instance import open_instance
-from gateau_dagster.assets.steps.event_log import record_what_the_store_holds
+from gateau_dagster.assets.steps.observations import record_what_the_store_holds
 from gateau_dagster.pipeline.inputs import inputs_of
 from tests.assets.harness import Pipeline, asset_key, versions_on_record
 

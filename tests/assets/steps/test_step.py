@@ -63,7 +63,7 @@ def test_a_range(fresh: Pipeline) -> None:
 
 
 def test_all_shards_and_the_global_assets(small: Pipeline) -> None:
-    assert partition_definitions(small.config)["shard"].get_partition_keys() == ["0", "1", "2", "3"]
+    assert partition_definitions(small.state().pipeline)["shard"].get_partition_keys() == ["0", "1", "2", "3"]
     events = small.materialised(small.runs()[-1].run_id)
     assert len(events) == 4 * 4 + 3
     assert_own_versions(small, events)

@@ -21,7 +21,7 @@ from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools import on_ray
-from gateau_dagster.resources.pools.on_ray import POOL, ScoringActor
+from gateau_dagster.resources.pools.on_ray import ANSWERING, POOL, ScoringActor
 from gateau_dagster.resources.pools.pool import ScoringTask, ScoringWorkers
 from gateau_dagster.resources.pools.worker import Failed
 from gateau_dagster.storage import fence
@@ -225,9 +225,8 @@ def test_questions_are_answered_as_in_one_process(cluster: RayCluster, tmp_path:
     state = ingested(tmp_path, samples=4, shards=1, execution=on(cluster))
     asked = [AskedTurn(question=each) for each in questions([30, 40, 50] * 4)]
     missing = {f"q{number}" for number in range(1, 12)}
-    assert POOL.answers is not None
     placed = placed_model(state, "long")
-    with POOL.answers(state.config, placed, "gateau", [].append) as engine:
+    with ANSWERING.answers(state.config, placed, "gateau", [].append) as engine:
         there = answered(engine.answers(asked, missing))
     loaded = ModelsResource().load(state.config, placed.section, version="")
     prompts = PromptBuilder(tokenizer=loaded.tokenizer, template="gateau", max_length=512)

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
-from gateau_dagster.report.plots.small_charts import INLINE_LIMIT, bars, curve, histogram, shares
+from gateau_dagster.readable import PageAmount, PageChart
+from gateau_dagster.small_charts import INLINE_LIMIT, bars, curve, histogram, shares
 
 _TEXT = "{http://www.w3.org/2000/svg}text"
 

@@ -12,9 +12,8 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.plotting import BASE, CHECKPOINT, FAR, SELECTED, edges
-from gateau_dagster.readable import number, percent, printable
+from gateau_dagster.readable import PageAmount, PageChart, number, percent, printable
 
 INLINE_LIMIT = 1000
 """The UI shows Markdown with fewer characters than this inline (dagster-webserver 1.13)."""
