@@ -25,7 +25,7 @@ A process without tokens, such as a library user's, writes without proofs.
 #   disk nor S3 compares numbers, so the take-over removes what the old owner could still commit.
 # - Conditional writes (`If-Match`) would do for one object on S3. A disk has no rename under a condition, and two
 #   protocols would have to be right instead of one.
-# - Without other writers the fence is needless: outside a lease, nothing is proved.
+# - Without other writers the fence is not needed: outside a lease, nothing is proved.
 
 import errno
 import json

@@ -48,7 +48,7 @@ class ScorerWithoutModel(ShardScorer):
         effort: Effort | None = None,
     ) -> None:
         nothing: Any = None
-        super().__init__(nothing, "", nothing, report, begin)
+        super().__init__(nothing, {}, "", nothing, report, begin)
         self._score, self._given = score, effort or {}
 
     def _prepare(self, works: Sequence[TableWork]) -> None:
