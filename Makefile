@@ -131,8 +131,8 @@ benchmark-lengths: $(VENV)/.run-installed  ## scores against the response's leng
 benchmark-qmsum: $(VENV)/.run-installed  ## scores and evidence on meetings whose relevant turns people marked: MODELS="folder folder" QMSUM=meetings [NQ=questions] [PARTS=84] [MINUTES=60] [FOLD=choose]; resumable
 	@$(BIN)/python benchmarks/qmsum_selection.py --qmsum "$(QMSUM)" --models $(MODELS) --fold $(FOLD) $(if $(NQ),--nq "$(NQ)") $(if $(PARTS),--parts $(PARTS)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(BENCHMARKS)/qmsum_$(FOLD).json
 
-benchmark-base-rates: $(VENV)/.run-installed  ## which share of data sets depends on far text: MODEL=folder SETS="name=file name=file" [RATE_SIZES="4096/1024 8192/2048"] [SAMPLES=40]; resumable
-	@$(BIN)/python benchmarks/base_rates.py --sets $(SETS) --model "$(MODEL)" $(if $(RATE_SIZES),--sizes $(RATE_SIZES)) $(if $(SAMPLES),--samples $(SAMPLES)) --out $(BENCHMARKS)/base_rates.json
+benchmark-base-rates: $(VENV)/.run-installed  ## which share of data sets depends on far text: MODEL=folder SETS="name=file name=file" [RATE_SIZES="4096/1024 8192/2048"] [SAMPLES=40] [RATES=base_rates_long]; resumable
+	@$(BIN)/python benchmarks/base_rates.py --sets $(SETS) --model "$(MODEL)" $(if $(RATE_SIZES),--sizes $(RATE_SIZES)) $(if $(SAMPLES),--samples $(SAMPLES)) --out $(BENCHMARKS)/$(or $(RATES),base_rates).json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
 	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json

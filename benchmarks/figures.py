@@ -192,6 +192,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "qmsum_report.json": ("qmsum", qmsum),
     "qmsum_choose.json": ("qmsum_choose", qmsum),
     "base_rates.json": ("base_rates", base_rates),
+    "base_rates_long.json": ("base_rates_long", base_rates),
     "selection.json": ("synthetic", synthetic),
     "scoring.json": ("scoring", dict),
     "context_length.json": ("context_length", dict),
@@ -496,11 +497,12 @@ def qmsum_mixed(found: Json) -> str:
     return _table(["model", "candidate", "AUROC", "far meetings chosen", "far short answers chosen"], rows)
 
 
-def base_rate_table(found: Json) -> str:
-    """Return the share of samples that depend on far text, by data set and size."""
+def base_rate_table(*found: Json) -> str:
+    """Return the share of samples that depend on far text, by data set and size, of each file in turn."""
     rows = [
         [name, size, of["samples"], f"{of['context_tokens']:,.0f}", _percent(of["seen"]), _percent(of["corrected"])]
-        for name, sizes in found["results"].items()
+        for each in found
+        for name, sizes in each["results"].items()
         for size, of in sizes.items()
     ]
     return _table(["data set", "size", "samples", "median context tokens", "far, seen", "far, corrected"], rows)
@@ -1024,7 +1026,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "qmsum_evidence": (("qmsum",), qmsum_evidence),
     "qmsum_mixed": (("qmsum",), qmsum_mixed),
     "qmsum_choose": (("qmsum_choose",), qmsum_evidence),
-    "base_rates": (("base_rates",), base_rate_table),
+    "base_rates": (("base_rates", "base_rates_long"), base_rate_table),
     "screened_cost": (("scoring",), screened_cost),
     "real_kinds": (("real_text",), lambda real: real_kinds(real, "all")),
     "real_kinds_answerable": (("real_text",), lambda real: real_kinds(real, "answerable")),

@@ -53,8 +53,8 @@ def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
                 "MT-Bench",
                 "By category",
                 "By turn",
-                "mean ratings of the best and the worst",
-                "turns won, tied",
+                "Best and worst samples by a judge",
+                "Answers set against each other",
             ):
                 assert words in page, words
             paid = len(server.requests)
