@@ -10,6 +10,8 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from gateau_dagster.assets.steps.metadata import effort_metadata, statistics, token_totals
 from gateau_dagster.assets.steps.progress import ScoringProgress
 from gateau_dagster.assets.steps.step import Step, makes_asset
@@ -51,7 +53,8 @@ def _scored(step: Step, models: ModelsResource) -> Results:
     pool = chosen_pool(state.config)
     devices = pool.devices(state.config, models.place(state.config), len(missing))
     sizes = state.store.stamps(("raw_long_sft", shard.shard) for shard in shards)
-    lengths, count = _lengths(state), sum(len(shard.lacking) for shard in missing)
+    (model,) = {table.model for asset in step.assets if (table := state.asset(asset).table) is not None}
+    lengths, count = text_lengths(state, model), sum(len(shard.lacking) for shard in missing)
     shown = ScoringProgress(
         step.progress,
         kept=sum(stamp.rows or 0 for stamp in sizes.values() if stamp) - count,
@@ -60,7 +63,6 @@ def _scored(step: Step, models: ModelsResource) -> Results:
         workers=len(devices),
     )
     shown.start()
-    (model,) = {table.model for asset in step.assets if (table := state.asset(asset).table) is not None}
     scoring = StepScoring(
         state=state,
         models=models,
@@ -86,9 +88,15 @@ def _shards(step: Step) -> list[Piece]:
     return [Piece.whole(step.state.store, shard, works[shard]) for shard in sorted(works)]
 
 
-def _lengths(state: State) -> Costs:
-    """Return a function from a shard to the characters of its samples, which the work on a sample grows with."""
-    columns = state.index.accepted.select("shard", "sample_id", "characters")
+_CHARACTERS_PER_TOKEN = 4  # roughly, in English; only the proportion of the samples to one another matters
+
+
+def text_lengths(state: State, model: str) -> Costs:
+    """Return a function from a shard to the characters of its samples that the model about reads."""
+    limits = (state.config.scoring.max_length, state.config.models[model].window)
+    most = min((limit for limit in limits if limit is not None), default=None)
+    characters = pl.col("characters").clip(upper_bound=None if most is None else _CHARACTERS_PER_TOKEN * most)
+    columns = state.index.accepted.select("shard", "sample_id", characters)
     by_shard = columns.partition_by("shard", as_dict=True, include_key=False)
 
     def lengths(shard: str) -> Mapping[str, float]:

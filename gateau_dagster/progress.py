@@ -1,6 +1,7 @@
 """Report progress of long work: the callback for methods, and the board that shows a run to other processes."""
 
 import json
+import math
 import os
 import threading
 import time
@@ -25,8 +26,12 @@ class TimedProgress(Protocol):
     def __call__(
         self, done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None
     ) -> None:
-        """Report progress. `left`: seconds; None if `done` and `total` suffice to derive it."""
+        """Report progress. `left`: seconds, or UNKNOWN; None if `done` and `total` suffice to derive it."""
         ...
+
+
+UNKNOWN = math.inf
+"""A time left that nothing tells yet."""
 
 
 def silent(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:

@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 from gateau_dagster.assets.steps.partitions import declared_name
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.progress import ProgressBoard, TimedProgress
+from gateau_dagster.progress import UNKNOWN, ProgressBoard, TimedProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LONGEST_SILENCE = 14.0
@@ -79,7 +79,7 @@ def progress_line(
     rates = f", {rate:,.1f} {unit}/s" if left is None and total != 0 else ""
     if left is None and total and rate:
         left = (total - done) / rate
-    rest = f", {left:,.0f} s left" if left is not None else ""
+    rest = f", {left:,.0f} s left" if left is not None and left != UNKNOWN else ""
     return f"{done:,.0f}{share}{rates}{rest}{', ' + note if note else ''}"
 
 
@@ -145,7 +145,9 @@ class ScoringProgress:
     def _show(self, note: str) -> None:
         found = self._sum
         seconds = found.seconds / self._workers
-        left = max(0.0, seconds * (1 - found.share) / found.share) if found.share >= _SHOWN_FROM and seconds else None
+        left = (
+            max(0.0, seconds * (1 - found.share) / found.share) if found.share >= _SHOWN_FROM and seconds else UNKNOWN
+        )
         if seconds:
             note = f"{found.scored / seconds:,.1f} samples/s, {found.tokens / seconds:,.0f} tokens/s, {note}"
         if self._kept:

@@ -36,7 +36,7 @@ from gateau_dagster.pipeline.feature import is_built_in
 from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.progress import Entry, ProgressBoard
+from gateau_dagster.progress import UNKNOWN, Entry, ProgressBoard
 from gateau_dagster.readable import escaped_controls
 
 _WIDEST = 10_000
@@ -178,6 +178,8 @@ class _Left(ProgressColumn):
         left = task.fields["left"]
         if left is None:
             return self._guess.render(task)
+        if left == UNKNOWN:
+            return Text("-:--:--", style="progress.remaining")
         minutes, seconds = divmod(round(left), 60)
         hours, minutes = divmod(minutes, 60)
         return Text(f"{hours}:{minutes:02d}:{seconds:02d}", style="progress.remaining")
@@ -275,6 +277,6 @@ def _line(entry: Entry) -> str:
     if not entry.unit:
         return f"{entry.step}: {seconds}"
     total = f"/{entry.total:,.0f}" if entry.total else ""
-    left = f", {entry.left:,.0f} s left" if entry.left is not None else ""
+    left = f", {entry.left:,.0f} s left" if entry.left is not None and entry.left != UNKNOWN else ""
     note = f", {entry.note}" if entry.note else ""
     return f"{entry.step}: {entry.done:,.0f}{total} {entry.unit}, {seconds}{left}{note}"

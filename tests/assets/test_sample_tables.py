@@ -118,4 +118,7 @@ def test_the_chosen_pool_takes_the_shards_and_what_it_finished_stands(
         )
         lengths = {name: sum(map(len, parts)) for name, *parts in texts.iter_rows()}
         assert InThisProcess.task.costs(shard) == lengths
+    change_config(fresh.file, scoring={"max_length": 16})
+    costs = scored_shards.text_lengths(fresh.state(), "long")("0")
+    assert {*costs.values()} == {64}, "text that is cut costs nothing"
     assert all(fresh.state().stamp(asset, shard) for asset in PAIR for shard in ("0", "1", "2"))

@@ -9,6 +9,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from gateau_dagster.assets.steps.progress import ScoringProgress, Voice, board_of, progress_line, remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.progress import UNKNOWN
 from tests.assets.harness import empty_job
 
 
@@ -48,7 +49,7 @@ def followed(text: dict[str, float], workers: int = 1, *, kept: int = 0) -> tupl
 def test_the_time_left_follows_the_text_not_the_count() -> None:
     shown, seen = followed({"1": 300, "2": 900}, kept=4)
     shown.finish("0")
-    assert seen[-1] == (0, 26, "14 kept, shard 0", None)
+    assert seen[-1] == (0, 26, "14 kept, shard 0", UNKNOWN)
     # Half of the text of shard 1, which is a quarter of the work; four of its samples were kept.
     shown.report(report("1", 3, 0.5, tokens=600, seconds=2.0))
     done, _, note, left = seen[-1]
@@ -73,14 +74,17 @@ def test_of_an_edited_sample_the_line_counts_new_and_kept_rows() -> None:
     assert said == ["1/1 new samples (100%), 0 s left, 14 kept, 0.5 samples/s, 300 tokens/s, shard 1"]
     ScoringProgress(progress, kept=8, missing=0, work={}, workers=1).start()
     assert said[1:] == ["0 new samples, 8 kept"], "only its stamps are new"
+    early = ScoringProgress(progress, kept=0, missing=1000, work={"1": 100_000}, workers=1)
+    early.report(report("1", 5, 0.01, tokens=6000, seconds=20.0))
+    assert said[2:] == ["5/1,000 samples (0%), 0.2 samples/s, 300 tokens/s, shard 1"], "no guess from the count"
 
 
 def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
     shown, seen = followed({"1": 300})
     shown.start()
-    assert seen == [(0, 10, "30 kept, loading the model, then the first samples", None)]
+    assert seen == [(0, 10, "30 kept, loading the model, then the first samples", UNKNOWN)]
     shown.loaded()
-    assert seen[1:] == [(0, 10, "30 kept, scoring the first samples", None)]
+    assert seen[1:] == [(0, 10, "30 kept, scoring the first samples", UNKNOWN)]
     shown.report(report("1", 1, 0.1, tokens=10, seconds=1.0))
     assert "loading" not in seen[-1][2] and "first" not in seen[-1][2]
     shown.loaded()
@@ -91,7 +95,7 @@ def test_the_first_sample_of_a_long_pass_gives_no_exaggerated_time() -> None:
     """A pass holds parts of many samples: when the first of them is complete, most of the others nearly are."""
     shown, seen = followed({"1": 100, "2": 100})
     shown.report(report("1", 1, 0.03, tokens=2000, seconds=8.0))
-    assert seen[-1][3] is None, "1.5 % of the text"
+    assert seen[-1][3] == UNKNOWN, "1.5 % of the text"
     shown.report(report("1", 2, 0.04, tokens=2000, seconds=8.0))
     assert seen[-1][3] == pytest.approx(8.0 * 0.98 / 0.02)
 
