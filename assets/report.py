@@ -29,11 +29,11 @@ from gateau_dagster.pipeline.evaluation_assets import (
     UNTOUCHED_EXPERIMENT,
     asking_benchmarks,
 )
+from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.losses import Totals, losses, totals, unseen_shares
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.registry import feature_modules
 from gateau_dagster.report.further import (
     FurtherSection,
     characteristics_section,
@@ -169,8 +169,8 @@ def further_sections(state: State) -> list[FurtherSection]:
         found.append(pairwise_section(pairs))
     if CHARACTERISTICS in reads:
         found.append(characteristics_section(state.read(CHARACTERISTICS)))
-    for module in feature_modules("report"):
-        found += module.sections(state)
+    for sections in hooks("report", "sections"):
+        found += sections(state)
     return found
 
 

@@ -79,18 +79,34 @@ def registered(package: ModuleType, kind: type[T]) -> Iterator[T]:
 def feature_modules(name: str) -> Iterator[ModuleType]:
     """Yield the module of this name of every feature that has one, in the alphabetical order of features."""
     package = importlib.import_module(_FEATURES)
-    for feature in sorted(found.name for found in pkgutil.iter_modules(package.__path__)):
+    for feature in sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg):
         place = f"{_FEATURES}.{feature}.{name}"
         if importlib.util.find_spec(place) is not None:
             yield importlib.import_module(place)
 
 
 def feature_parts(module: str, name: str, kind: type[T]) -> Iterator[T]:
-    """Yield every `kind` that a feature holds as `name` in its `module`."""
+    """Yield every `kind` that a feature holds as `name` in its `module`. Raise GateauError if it is of another kind."""
     for found in feature_modules(module):
-        part = getattr(found, name, None)
-        if isinstance(part, kind):
+        if hasattr(found, name):
+            part = getattr(found, name)
+            if not isinstance(part, kind):
+                raise GateauError(
+                    "plugins.incomplete",
+                    f"{found.__file__}: {name} is {shown_value(part)}, not a {kind.__name__}: correct it there",
+                )
             yield part
+
+
+def distinct(named: Iterable[tuple[str, T]], what: str) -> dict[str, T]:
+    """Return things by their names. Raise GateauError if two have one name. what: the noun for one of them."""
+    found: dict[str, T] = {}
+    for name, each in named:
+        if found.setdefault(name, each) is not each:
+            raise GateauError(
+                "plugins.name", f"a feature has a {what} {name!r}, as the kernel or another feature: rename it"
+            )
+    return found
 
 
 def classes_of(module: ModuleType, kind: type[T]) -> Iterator[type[T]]:

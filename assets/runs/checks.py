@@ -355,7 +355,7 @@ _MOST_NAMED = 20
 Target: TypeAlias = Callable[[str | None], AssetCheckEvaluationTargetMaterializationData | None]
 
 
-def checks_of(asset: Asset) -> list[str]:
+def check_names(asset: Asset) -> list[str]:
     """Return the names of an asset's checks."""
     return [UP_TO_DATE, *asset.checks]
 
@@ -367,7 +367,7 @@ def asset_checks(config: Config) -> list[dg.AssetChecksDefinition]:
 
 
 def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
-    names, partitions = checks_of(asset), partition_definitions(pipeline)
+    names, partitions = check_names(asset), partition_definitions(pipeline)
     specs = [
         dg.AssetCheckSpec(
             name,

@@ -8,7 +8,7 @@ from dagster import OpExecutionContext
 # The type that `dg.define_asset_job` returns; Dagster exports no name for it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from gateau_dagster.assets.runs.launching import EVERYTHING, OF_FEATURES, VARIANTS
+from gateau_dagster.assets.runs.launching import EVERYTHING, FEATURE_SETS, VARIANTS
 from gateau_dagster.assets.runs.refresh import refresh
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
@@ -44,7 +44,7 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
     of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
     of_features = {
         each.job: ({asset.key for asset in pipeline.assets if asset.partitions == name}, each.description)
-        for name, each in OF_FEATURES.items()
+        for name, each in FEATURE_SETS.items()
     }
     scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
     jobs = {

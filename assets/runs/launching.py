@@ -50,9 +50,9 @@ from gateau_dagster.resources.configuration import ConfigurationResource
 
 EVERYTHING = "everything"
 VARIANTS = "variants"
-OF_FEATURES = {each.name: each for feature in features() for each in feature.partition_sets}
+FEATURE_SETS = {each.name: each for feature in features() for each in feature.partition_sets}
 """The partition sets of features, by their names."""
-WORK_JOBS = frozenset({EVERYTHING, VARIANTS, *(each.job for each in OF_FEATURES.values())})
+WORK_JOBS = frozenset({EVERYTHING, VARIANTS, *(each.job for each in FEATURE_SETS.values())})
 """The jobs that make stale assets."""
 # Dagster's documented tags of a run over a range of partitions.
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -84,7 +84,7 @@ def work_run(state: State, whole: Plan) -> WorkRun:
     of_variants = state.pipeline.descendants(each.key for each in state.pipeline.assets if each.partitions == VARIANT)
     plan = whole.before(of_variants)
     job = VARIANTS if plan.work[0].asset in of_variants else EVERYTHING
-    for each in OF_FEATURES.values():
+    for each in FEATURE_SETS.values():
         own = {asset.key for asset in state.pipeline.assets if asset.partitions == each.name}
         if any(work.asset in own for work in plan.work):
             needed = state.pipeline.ancestors(own)

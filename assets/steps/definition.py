@@ -30,7 +30,7 @@ from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.readable import plural
-from gateau_dagster.registry import feature_modules
+from gateau_dagster.registry import distinct, feature_modules
 
 _ROOT = Path(__file__).resolve().parents[2]  # the checkout: gateau_dagster/assets is a link to assets
 
@@ -70,7 +70,8 @@ def asset_functions() -> Functions:
     names = [each.name for each in pkgutil.iter_modules(assets.__path__) if not each.ispkg]
     own = (importlib.import_module(f"{assets.__name__}.{name}") for name in names)
     modules = [*own, *feature_modules("assets")]
-    return {name: each for module in modules for name, each in vars(module).items() if getattr(each, MARK, False)}
+    marked = (pair for module in modules for pair in vars(module).items() if getattr(pair[1], MARK, False))
+    return distinct(marked, "function of an asset")
 
 
 def asset_definitions(config: Config) -> list[dg.AssetsDefinition]:

@@ -29,7 +29,7 @@ from gateau_dagster.errors import (
 )
 from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.readable import escaped_controls, indented_lines, nearest_name
-from gateau_dagster.registry import feature_parts
+from gateau_dagster.registry import distinct, feature_parts
 
 _CONFIG_HELP = (
     "YAML file, or demo for the embedded demo. Default: the file that GATEAU_CONFIG names, else ./gateau.yaml."
@@ -226,8 +226,11 @@ def validate(config_file: str | None, **tried: bool) -> None:
     """Check the configuration and the input, and print what would be rejected."""
     from gateau_dagster.cli.validate import print_validation
 
-    chosen = next((_TRIALS[option].run for option, given in tried.items() if given), print_validation)
-    chosen(loaded(config_file))
+    chosen = [_TRIALS[name] for name, given in tried.items() if given]
+    if len(chosen) > 1:
+        raise click.UsageError(f"Give one of {', '.join(f'--{each.option}' for each in chosen)}.")
+    run = chosen[0].run if chosen else print_validation
+    run(loaded(config_file))
 
 
 @cli.command()
@@ -366,7 +369,9 @@ def _add(added: FeatureCommand) -> None:
     """Add a command, with its line in the overview that `gateau --help` begins with."""
     cli.add_command(added.command)
     line = f"gateau {added.command.name:<10} {added.summary}"
-    cli.help = re.sub(rf"^( *)gateau {added.after} .*\n", rf"\g<0>\1{line}\n", cli.help or "", flags=re.MULTILINE)
+    place = re.search(rf"^( *)gateau {added.after} .*\n", cli.help or "", re.MULTILINE)
+    assert place is not None, f"there is no command {added.after}"
+    cli.help = f"{place.string[: place.end()]}{place[1]}{line}\n{place.string[place.end() :]}"
 
 
 def command_line() -> None:
@@ -435,8 +440,11 @@ def _fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-for _added in feature_parts("commands", "COMMANDS", tuple):
-    for _each in _added:
-        _add(_each)
-_TRIALS = {each.option: each for added in feature_parts("commands", "TRIALS", tuple) for each in added}
+_COMMANDS = [command for added in feature_parts("commands", "COMMANDS", tuple) for command in added]
+distinct([*cli.commands.items(), *((str(added.command.name), added.command) for added in _COMMANDS)], "command")
+for _command in _COMMANDS:
+    _add(_command)
+_TRIALS = {  # by the names that click gives to the options
+    trial.option.replace("-", "_"): trial for added in feature_parts("commands", "TRIALS", tuple) for trial in added
+}
 validate.params += [click.Option([f"--{each.option}"], is_flag=True, help=each.help) for each in _TRIALS.values()]

@@ -27,7 +27,7 @@ from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import WEIGHING, TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
-from gateau_dagster.registry import PluginFile, same_names
+from gateau_dagster.registry import PluginFile, distinct, same_names
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
@@ -261,12 +261,14 @@ if TYPE_CHECKING:
     Config = KernelConfig
 else:
     # Type checkers know the kernel's sections only: a feature reads its own by FeatureSection.of.
+    of_features = [(each.key, each.field) for each in feature_sections()]
+    distinct([*KernelConfig.model_fields.items(), *of_features], "key of the configuration")
     Config = create_model(
         "Config",
         __base__=KernelConfig,
         __module__=__name__,
         __doc__=KernelConfig.__doc__,
-        **{each.key: each.field for each in feature_sections()},
+        **dict(of_features),
     )
 
 

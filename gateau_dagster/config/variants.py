@@ -16,12 +16,12 @@ from gateau_dagster.registry import possible_name
 
 BASE, CHECKPOINT = "base", "checkpoint"
 """Variants that always exist: the model before any training, and that of the single run, `checkpoint`."""
-OF_FEATURES = {name: each for each in feature_sections() for name in each.variants}
+FEATURE_VARIANTS = {name: each for each in feature_sections() for name in each.variants}
 """The sections of the features that make the samples of a variant, by its kind."""
 if TYPE_CHECKING:
     Also = str
 else:
-    Also = Literal[("full", "short_only", "base", *OF_FEATURES)]
+    Also = Literal[("full", "short_only", "base", *FEATURE_VARIANTS)]
 Equal = Literal["samples", "tokens", "steps"]
 GATEAU = "gateau"
 BASELINES = ("random", "length")
@@ -151,7 +151,7 @@ class VariantsConfig(Section):
         default=[],
         description="full: all samples, only one of identical texts unless selection.duplicates is keep. short_only: "
         "the short conversations alone. base: the model before training, which always exists. "
-        + "".join(f"{name}: {section.variants[name]} " for name, section in OF_FEATURES.items())
+        + "".join(f"{name}: {section.variants[name]} " for name, section in FEATURE_VARIANTS.items())
         + "A model that is not trained here: {name: …, path: …}. One that is trained with "
         "other keys: {name: …, selection: {…}, training: {…}}.",
     )
@@ -202,7 +202,7 @@ class VariantsConfig(Section):
 class Variant:
     """One model of the experiment.
 
-    kind: base, checkpoint, selected, full, short_only, other, or one of OF_FEATURES.
+    kind: base, checkpoint, selected, full, short_only, other, or one of FEATURE_VARIANTS.
     cell: its name without the seed; variants of one cell differ in their seed only.
     method, preset, fraction, budget, seed: None if the configuration's own value applies. other: for kind `other`.
     changed: of a variant of kind `selected` that is not of the matrix.
@@ -222,7 +222,7 @@ class Variant:
     @property
     def trained(self) -> bool:
         """Return whether the variant is trained for the experiment."""
-        return self.kind in {"selected", "full", "short_only", *OF_FEATURES}
+        return self.kind in {"selected", "full", "short_only", *FEATURE_VARIANTS}
 
 
 def variants_of(section: VariantsConfig | None, *, method: str, trains: bool) -> list[Variant]:

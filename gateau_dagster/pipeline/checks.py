@@ -274,8 +274,7 @@ class Checks:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self._changed_records()]
         of_models += [said for warn in hooks("checks", "warnings") for said in warn(self.state)]
-        of_features = [said for feature in features() for said in feature.warnings(self.config)]
-        of_models += [*self._control_token_warnings(), *(self.state.on_hub[1] or of_features)]
+        of_models += [*self._control_token_warnings(), *self.state.on_hub[1]]
         if not awaited:
             of_models += self.state.index.contexts.warnings
             of_models += document_warnings(

@@ -16,6 +16,7 @@ from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.recipes import recipes, weighs_responses
 from gateau_dagster.pipeline.selection_reads import wants_presets
 from gateau_dagster.readable import listed, nearest_name
+from gateau_dagster.registry import distinct
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 
 # By an asset or its group, the sections of the configuration that its `observe` may read; features name theirs.
@@ -93,9 +94,9 @@ def _check_reads(config: Config, assets: Sequence[Asset]) -> None:
 
 def partition_sets(config: Config) -> Mapping[str, list[str]]:
     """Return the keys of every partition set, by its name."""
-    of_features = {each.name: each.keys(config) for feature in features() for each in feature.partition_sets}
-    own = {name: keys for name, keys in of_features.items() if keys}
-    return {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set], **own}
+    of_features = [(each.name, each.keys(config)) for feature in features() for each in feature.partition_sets]
+    own = {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set]}
+    return distinct([*own.items(), *(each for each in of_features if each[1])], "partition set")
 
 
 def _required(config: Config, assets: Sequence[Asset]) -> frozenset[str]:

@@ -69,12 +69,11 @@ class Feature:
 
     - `config`: SECTION.
     - `assets`: the functions that make its assets.
-    - `checks`: `partition_digests(state)`, see Observed.partitions; `warnings(state)`; `check_samples(state)`, which
-      raises GateauError if the feature knows why there is no long sample; `losses(state, asset)`, which yields place,
-      sentence, and whether it is notable.
-    - `forecast`: `check_plan(state, plan)`, which raises GateauError if a server lacks its key or its budget does not
-      suffice (without a plan: for all that is required); `show_plan(out, state, plan)`; `plan_record(state, plan)`, the
-      keys that it adds to `gateau plan --json`.
+    - `checks`: `warnings(state)` and `losses(state, asset)`. `partition_digests(state)`: see Observed.partitions.
+      `check_samples(state)` raises GateauError if the feature knows why there is no long sample.
+    - `forecast`: `show_plan(out, state, plan)`, and `plan_record(state, plan)` for `gateau plan --json`.
+      `check_plan(state, plan)` raises GateauError if a server lacks its key, or if its budget does not suffice. Without
+      a plan it checks all that is required.
     - `report`: `sections(state)` of the page.
     - `commands`: COMMANDS, and TRIALS of `gateau validate`.
     """
@@ -95,7 +94,7 @@ class Feature:
         del folder
 
     def planted(self, config: Config) -> Planted | None:
-        """Return where the truth of the configured samples stands; None if the feature did not make them."""
+        """Return a function that finds planted facts in a context; None if the feature did not make the samples."""
         del config
 
     def is_built_in(self, store: Path) -> bool:
@@ -103,16 +102,8 @@ class Feature:
         del store
         return False
 
-    def check(self, config: Config) -> None:
-        """Check the feature's section against the others. Raise GateauError for the first mistake."""
-
     def machine_checks(self, config: Config) -> Iterator[Callable[[], object]]:
         """Yield checks that this machine has what the feature needs. They raise GateauError."""
-        del config
-        yield from ()
-
-    def warnings(self, config: Config) -> Iterator[str]:
-        """Yield a sentence for each setting that is valid but may be unintended."""
         del config
         yield from ()
 
@@ -137,7 +128,7 @@ class Feature:
         yield from ()
 
     def no_secrets(self, config: Config) -> frozenset[str]:
-        """Return the hashes of findings of the scanner that users call no secrets."""
+        """Return the hashes of the scanner's findings that the configuration accepts as harmless."""
         del config
         return frozenset()
 
@@ -178,6 +169,6 @@ def is_built_in(store: Path) -> bool:
 
 
 def planted_values(config: Config) -> Planted | None:
-    """Return where the truth of the configured samples stands; None if no feature made them."""
+    """Return a function that finds planted facts in a context; None if no feature made the samples."""
     found = (feature.planted(config) for feature in features())
     return next((each for each in found if each is not None), None)

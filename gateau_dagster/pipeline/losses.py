@@ -282,8 +282,8 @@ def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
         if asset.family == JUDGMENTS:
             for name in _made(state, asset):
                 yield from _partly_read(state, asset, name)
-        for place, sentence, notable in (lost for find in of_features for lost in find(state, asset.key)):
-            yield DataLoss(asset=place, sentence=sentence, notable=notable)
+        for find in of_features:
+            yield from find(state, asset.key)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):

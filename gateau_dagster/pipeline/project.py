@@ -31,7 +31,7 @@ from gateau_dagster.errors import (
 from gateau_dagster.evaluation.registry import all_benchmarks, check_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import check_experiment
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
-from gateau_dagster.pipeline.feature import built_in, features, is_built_in
+from gateau_dagster.pipeline.feature import built_in, is_built_in
 from gateau_dagster.pipeline.outputs import check_inputs_apart
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_variants
 from gateau_dagster.pipeline.selection_reads import EVIDENCE_READS, has_evidence
@@ -287,8 +287,6 @@ def check_project(config: Config) -> None:
     _check_training(config)
     check_benchmarks(config)
     check_variants(config)
-    for feature in features():
-        feature.check(config)
     check_experiment(config)
     check_inputs_apart(config)
 

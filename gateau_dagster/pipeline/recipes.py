@@ -17,8 +17,8 @@ from gateau_dagster.config.variants import (
     BASE,
     BASELINES,
     CHECKPOINT,
+    FEATURE_VARIANTS,
     GATEAU,
-    OF_FEATURES,
     Equal,
     Variant,
     VariantsConfig,
@@ -538,10 +538,10 @@ def check_variants(config: Config) -> None:
             "variants.impossible", "variants.presets: applies to method gateau only: name it in variants.methods, too"
         )
     for each in section.also:
-        if isinstance(each, str) and each in OF_FEATURES and OF_FEATURES[each].of(config) is None:
+        if isinstance(each, str) and each in FEATURE_VARIANTS and FEATURE_VARIANTS[each].of(config) is None:
             raise GateauError(
                 "variants.impossible",
-                f"variants.also: {each} needs the section {OF_FEATURES[each].key}: add it, or remove the variant",
+                f"variants.also: {each} needs the section {FEATURE_VARIANTS[each].key}: add it, or remove the variant",
             )
     if "short_only" in section.also and config.short_chat is None:
         raise GateauError(

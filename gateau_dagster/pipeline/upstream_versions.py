@@ -1,4 +1,4 @@
-"""Find the versions that an output was made from, as the observed inputs and the stamps tell them."""
+"""Find the versions that an output was made from, by the observed inputs and the stamps."""
 
 from collections.abc import Mapping
 

@@ -17,7 +17,7 @@ Answers: TypeAlias = Callable[[Config, Placed, str, Warn], AbstractContextManage
 
 @dataclass(frozen=True, kw_only=True)
 class Answering:
-    """Workers of the pool `name` that answer questions: a file of this package ends with ANSWERING.
+    """Workers of the pool `name` that answer questions. A module of this package that has them defines ANSWERING.
 
     answers: an engine that answers with a placed model and a template; the last argument receives warnings.
     """

@@ -1,4 +1,4 @@
-"""What a key affects: the settings that count for a result, against the lists of earlier versions, written out."""
+"""Check what each key affects: the settings of a result are those of the lists that earlier versions wrote out."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -167,7 +167,9 @@ def test_positions_that_are_scaled_or_learned_are_not_exceeded(tmp_path: Path) -
     edit(tmp_path / "long", max_position_embeddings=32, rope_parameters=yarn)
     assert expected_truncation(state, "long").beyond is None
     edit(tmp_path / "long", model_type="gpt2", rope_parameters=None, n_positions=32)
-    assert expected_truncation(state_of(config=state.config), "long").beyond is None, "an error of its own"
+    assert expected_truncation(state_of(config=state.config), "long").beyond is None, (
+        "learned ones are refused elsewhere"
+    )
 
 
 def edit(folder: Path, **changes: Any) -> None:

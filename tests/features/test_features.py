@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gateau_dagster import features
+from gateau_dagster.assets.steps.definition import asset_functions
+from gateau_dagster.config.base import FeatureSection
+from gateau_dagster.registry import feature_parts
 from tests.contributing import block
+from tests.error_codes import refused
 from tests.project import ROOT, change_config, command_environment
 
 FEATURES = sorted(each.parent.name for each in (ROOT / "gateau_dagster/features").glob("*/__init__.py"))
@@ -37,6 +42,28 @@ def gateau(copied: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def add(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> None:
+    (folder / "extra").mkdir()
+    for name, source in {"__init__": "", **modules}.items():
+        (folder / "extra" / f"{name}.py").write_text(source)
+    monkeypatch.setattr(features, "__path__", [*features.__path__, str(folder)])
+    for name in [name for name in sys.modules if name.startswith("gateau_dagster.features.extra")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_part_of_another_kind_and_a_name_that_is_taken_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makes = "from gateau_dagster.assets.steps.step import makes_asset\n@makes_asset\ndef report(step): ...\n"
+    add(tmp_path, monkeypatch, config="SECTION = 3", assets=makes)
+    (tmp_path / "notes.py").write_text("raise ValueError")
+    with refused("plugins.incomplete"):
+        list(feature_parts("config", "SECTION", FeatureSection))
+    with refused("plugins.name"):
+        asset_functions()
+    assert [*feature_parts("commands", "COMMANDS", tuple)], "a file that is no folder is no feature"
+
+
 def test_a_feature_is_one_folder(copied: Path, made_once: Path, tmp_path: Path) -> None:
     folder = copied / "gateau_dagster/features/largest"
     folder.mkdir()
@@ -56,7 +83,12 @@ def test_a_feature_is_one_folder(copied: Path, made_once: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_without_its_folder_a_feature_is_gone(name: str, copied: Path, made_once: Path, tmp_path: Path) -> None:
+def test_the_kernel_chooses_without_a_feature(name: str, copied: Path, made_once: Path, tmp_path: Path) -> None:
     shutil.rmtree(copied / "gateau_dagster/features" / name)
     file = Path(shutil.copytree(made_once, tmp_path / "project")) / "gateau.yaml"
-    assert json.loads(gateau(copied, "plan", "--config", str(file), "--json"))["work"] == []
+    change_config(file, selection={"fraction": 0.5})
+    assert name in {"demo", *json.loads(gateau(ROOT, "schema"))["properties"]}
+    assert name not in {*json.loads(gateau(copied, "schema"))["properties"]} - {"demo"}
+    chosen = ("--config", str(file), "--until", "selected_subset")
+    gateau(copied, "run", *chosen)
+    assert json.loads(gateau(copied, "plan", *chosen, "--json"))["work"] == []

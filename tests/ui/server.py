@@ -89,7 +89,7 @@ class Server:
         return answer["terminateRun"]["__typename"]
 
     def reload(self) -> None:
-        """What "Reload definitions" does."""
+        """Reload the code location, as the button "Reload definitions" does."""
         mutation = f'reloadRepositoryLocation(repositoryLocationName: "{LOCATION}")'
         answer = self.graphql(f"mutation {{{mutation} {{__typename}}}}")["reloadRepositoryLocation"]
         assert answer["__typename"] == "WorkspaceLocationEntry", answer

@@ -1,12 +1,13 @@
 """Define the section `publish`."""
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gateau_dagster.config.base import NOTHING, Affects, FeatureSection, Section
 from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import nearest_name
 
 # The hub's rules: 96 characters, no -- or .., and no name that ends in .git.
 _REPOSITORY = re.compile(
@@ -87,8 +88,21 @@ class PublishConfig(Section):
         return self
 
 
+def _check(config: Any) -> None:
+    """Raise GateauError if `publish.variants` names a variant that chooses no samples by their scores."""
+    options = SECTION.of(config)
+    known = [each.name for each in config.variant_set.values() if each.kind == "selected"] if options else []
+    for name in () if options is None else options.variants:
+        if name not in known:
+            raise GateauError(
+                "publish.variants",
+                f"publish.variants: no variant {name!r} selects samples by their scores; {nearest_name(name, known)}",
+            )
+
+
 SECTION = FeatureSection(
     key="publish",
     kind=PublishConfig,
+    check=_check,
     description="The data set on the Hugging Face hub that `gateau run` keeps up to date; null: no upload.",
 )

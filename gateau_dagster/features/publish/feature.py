@@ -6,7 +6,6 @@ from functools import partial
 import polars as pl
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY as CONTAMINATION
 from gateau_dagster.features.publish.card import published_configuration
 from gateau_dagster.features.publish.config import SECTION
@@ -16,7 +15,6 @@ from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.feature import Feature
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.selection_reads import EVIDENCE, has_evidence, ranking_asset
-from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.tables import column
@@ -48,27 +46,10 @@ class Publish(Feature):
 
     scratch = (UPLOADED,)
 
-    def check(self, config: Config) -> None:
-        """Raise GateauError if `publish.variants` names a variant that chooses no samples by their scores."""
-        options = SECTION.of(config)
-        known = [each.name for each in config.variant_set.values() if each.kind == "selected"]
-        for name in () if options is None else options.variants:
-            if name not in known:
-                raise GateauError(
-                    "publish.variants",
-                    f"publish.variants: no variant {name!r} selects samples by their scores; "
-                    f"{nearest_name(name, known)}",
-                )
-
     def machine_checks(self, config: Config) -> Iterator[Callable[[], object]]:
         """Yield the check of the token. Only an upload needs one, so a missing one is a warning."""
         if SECTION.of(config) is not None and has_token():
             yield hub_token
-
-    def warnings(self, config: Config) -> Iterator[str]:
-        """Warn of a missing token."""
-        if SECTION.of(config) is not None and not has_token():
-            yield "publish: HF_TOKEN is not set. An upload needs it, and ends without it; checks of the data do not."
 
     def no_secrets(self, config: Config) -> frozenset[str]:
         """Return `publish.accepted_findings`."""

@@ -13,6 +13,7 @@ from gateau_dagster.features.synthesis.declarations import document_keys, docume
 from gateau_dagster.features.synthesis.passages import DocumentIndex, document_index
 from gateau_dagster.features.synthesis.questions import PROMPT_TOKENS
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from gateau_dagster.tables import UNREAD
@@ -63,8 +64,8 @@ def refusals(state: State) -> tuple[pl.DataFrame, pl.Series]:
     return checked, lost["reason"]
 
 
-def losses(state: State, asset: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield the losses of candidates as the table of the checks shows them: asset, sentence, and whether it is notable.
+def losses(state: State, asset: str) -> Iterator[DataLoss]:
+    """Yield the losses of candidates as the table of the checks shows them.
 
     These are the yield, if a candidate is refused, and the prompts that were read in part. `asset`: others lose none.
     """
@@ -72,9 +73,10 @@ def losses(state: State, asset: str) -> Iterator[tuple[str, str, bool]]:
         return
     checked, lost = refusals(state)
     if lost.len() or not checked["accepted"].all():
-        yield CHECKS_TABLE, yield_sentence(checked, lost), not checked["accepted"].any()
+        sentence = yield_sentence(checked, lost)
+        yield DataLoss(asset=CHECKS_TABLE, sentence=sentence, notable=not checked["accepted"].any())
     if sentence := partly_read_passages(state):
-        yield QUESTIONS_TABLE, sentence, True
+        yield DataLoss(asset=QUESTIONS_TABLE, sentence=sentence, notable=True)
 
 
 def partly_read_passages(state: State) -> str:

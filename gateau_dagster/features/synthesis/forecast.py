@@ -47,6 +47,7 @@ from gateau_dagster.features.synthesis.contexts import CONTEXTS
 from gateau_dagster.features.synthesis.declarations import LONG, document_number, figure_digests
 from gateau_dagster.features.synthesis.passages import PASSAGES_OF, PROLONG_KINDS, SourceDocument, quota
 from gateau_dagster.features.synthesis.questions import answer_prompt, first_calls, later_requests, whole_documents
+from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -402,7 +403,7 @@ def _check_server(settings: AskedConfig, replies: Replies, planned: PlannedCost)
 def check_plan(state: State, plan: Plan | None = None) -> None:
     """Check the servers for a plan; None: for all tables that are out of date. For errors see `check_generator`."""
     if SECTION.of(state.config) is not None:
-        check_generator(state, planned_synthesis(state, state.plan() if plan is None else plan))
+        check_generator(state, planned_synthesis(state, checked_plan(state) if plan is None else plan))
 
 
 def show_plan(out: Console, state: State, plan: Plan) -> None:
@@ -425,7 +426,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
 def _yield_sentences(planned: PlannedSynthesis) -> Iterator[str]:
     found = planned.measured
     if planned.questions.cost is not None and planned.questions.cost.usage.requests:
-        yield "The figures are about right: they assume that every reply can be read and no two questions are equal."
+        yield "The figures are approximate: every reply is assumed to be readable, and no two questions to be equal."
     if planned.unchosen:
         yield (
             f"The passages of {plural(planned.unchosen, 'candidate')} are still to be chosen, so the requests for "

@@ -6,7 +6,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from gateau_dagster.assets.runs.checks import checked, checks_of, coverage, duplicate_ids, non_finite, reserved_among
+from gateau_dagster.assets.runs.checks import check_names, checked, coverage, duplicate_ids, non_finite, reserved_among
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, value_of
 from tests.assets.runs.tampering import (
@@ -25,7 +25,7 @@ from tests.project import sample, write_samples
 def results(pipeline: Pipeline, asset: str) -> dict[str, dg.AssetCheckEvaluation]:
     """Runs the checks of an asset alone, as the button of the UI does."""
     definitions = pipeline.definitions()
-    key, names = dg.AssetKey(asset.split("/")), checks_of(pipeline.state().asset(asset))
+    key, names = dg.AssetKey(asset.split("/")), check_names(pipeline.state().asset(asset))
     job = definitions.resolve_implicit_global_asset_job_def().get_subset(
         asset_selection=set(), asset_check_selection={dg.AssetCheckKey(key, name) for name in names}
     )
@@ -41,7 +41,7 @@ def test_a_run_checks_every_asset_that_it_made(current: Pipeline) -> None:
         event = record.get_dagster_event().asset_check_evaluation_data
         checked.setdefault(event.asset_key.to_user_string(), set()).add(event.check_name)
         assert event.passed or event.check_name == "normalisation", (event.asset_key, event.check_name, event.metadata)
-    assert checked == {asset.key: set(checks_of(asset)) for asset in current.state().pipeline.assets}
+    assert checked == {asset.key: set(check_names(asset)) for asset in current.state().pipeline.assets}
 
 
 def test_up_to_date_names_the_changed_and_the_lost_shards_and_only_them(current: Pipeline, store: Path) -> None:
@@ -70,7 +70,7 @@ def test_up_to_date_names_the_changed_and_the_lost_shards_and_only_them(current:
 
 def test_checks_before_the_first_run_say_that_nothing_is_there(fresh: Pipeline) -> None:
     found = results(fresh, "cam")
-    assert set(found) == set(checks_of(fresh.state().asset("cam")))
+    assert set(found) == set(check_names(fresh.state().asset("cam")))
     assert not any(result.passed for result in found.values())
     summary = value_of(found["unique_ids"], "summary")  # type: ignore[arg-type]
     assert str(summary).startswith("cam has no shard in the store yet.") and "`gateau run --config " in str(summary)
@@ -111,7 +111,7 @@ def failed(pipeline: Pipeline, key: str) -> set[str]:
     """The names of an asset's checks that fail."""
     state = pipeline.state()
     asset = state.asset(key)
-    return {name for name in checks_of(asset) if not checked(state, asset, name).passed}
+    return {name for name in check_names(asset) if not checked(state, asset, name).passed}
 
 
 @pytest.mark.parametrize(
