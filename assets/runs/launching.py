@@ -362,7 +362,7 @@ def _made(
     """Create the run, not started and not queued, with the process that made it; return it with its job."""
     repository, origin = location_of(asking)
     job = repository.get_reconstructable_job(work.job)
-    level = "CRITICAL" if asking is None else "INFO"  # of printed lines: `gateau run` has a progress bar
+    level = "CRITICAL" if asking is None else "INFO"  # fewer lines are printed, since `gateau run` has a progress bar
     # The asking run receives the failure. Dagster's `run_retries` would start another run that nobody waits for. It may
     # retry `refresh`, which finds the remaining work.
     own_tags = {PROCESS_TAG: process_tag(), "dagster/max_retries": "0"}

@@ -205,5 +205,5 @@ def attention_peaks(cam: pl.DataFrame, *, segment_length: int, factors: Sequence
 
 
 def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    # Of the parts of `values` that begin at `starts`; numpy refuses no parts.
+    # numpy sums the parts of `values` that begin at `starts`, but refuses an empty list of them.
     return np.add.reduceat(values, starts).astype(np.float64) if starts.size else np.empty(0)

@@ -150,7 +150,7 @@ def _of_nothing() -> MinHash:
 
 @cache
 def _bands(least: float) -> tuple[int, int]:
-    # Two sketches are compared if some band is equal: rows per band as many as MISSED allows, so that few are.
+    # Two sketches are compared if a band is equal. A band has as many rows as MISSED allows, so that few are compared.
     missed = {rows: (1 - least**rows) ** (HASHES // rows) for rows in range(1, HASHES // 2 + 1)}
     rows = max(rows for rows, share in missed.items() if rows == 1 or share <= MISSED)
     return HASHES // rows, rows

@@ -117,8 +117,8 @@ class Trace:
 
     @cached_property
     def _requests(self) -> dict[int, tuple[str, str]]:
-        # By the place of a user turn, the document before its request and the request. Only a long turn is split: a
-        # short one is a request as a whole.
+        # Each user turn is split into a document and the request behind it. Only a long turn is split: a short one is
+        # a request as a whole.
         asked = [(place, turn.content) for place, turn in enumerate(self.turns) if turn.role == "user"]
         return {
             place: split_user_turn(content)[:2] if len(content) > _LONG_REQUEST else ("", content)

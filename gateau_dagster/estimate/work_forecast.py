@@ -17,13 +17,13 @@ class WorkForecast:
     samples: number of samples to score.
     models: number of models that are trained or that answer.
     amount: number of tokens or questions, as `unit` names.
-    flops: of the passes.
+    flops: the floating-point operations of the passes.
     seconds, low, high: the expected time in seconds, and its bounds.
     grounds: the source of the time, or the reason why it is not known.
     by_setting: the forecast for the same samples with another setting, such as `scoring.segments: all`.
     variants: names of the variants whose answers are judged.
     cost, most: kept replies, requests, tokens and money, as expected and at most.
-    currency: of the money.
+    currency: the currency of the money.
     """
 
     asset: str
@@ -44,7 +44,7 @@ class WorkForecast:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Return it for programs: amounts and time, or the requests; `most`: if nothing stays the same."""
+        """Return the forecast as JSON: amounts and time, or the requests; `most` if nothing stays the same."""
         if self.unit == "requests":
             most = {} if self.most is None else {"most": self.most.record}
             return {

@@ -184,7 +184,7 @@ def _row(loaded: LoadedModel, document: Document, work: ForwardWork, layer: int)
 
 
 def _scaled(name: str) -> pl.Expr:
-    # To 0..1 over the data set, so that neither figure decides by its unit; 0.5 if all values are equal.
+    # Both figures are scaled to 0..1, so that neither decides by its unit. Equal values become 0.5.
     low, high = pl.col(name).min(), pl.col(name).max()
     scaled = (pl.col(name) - low) / (high - low)
     return pl.when(pl.col(name).is_not_null()).then(pl.when(high > low).then(scaled).otherwise(0.5))

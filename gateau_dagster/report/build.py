@@ -268,8 +268,9 @@ def evidence_shares(inputs: ReportInputs) -> EvidenceShares | None:
 
 
 def right_segments(inputs: ReportInputs) -> pl.DataFrame:
-    """Return RIGHT for the samples with a map, if it is known what is planted in them: whether a far fact is, and
-    whether the map names exactly the segments with planted facts.
+    """Return RIGHT for the samples with a map; no rows if no facts are known to be planted in them.
+
+    It says whether a far fact is planted, and whether the map names exactly the segments with planted facts.
     """
     found: list[tuple[str, bool, bool]] = []
     planted = planted_values(inputs.config)

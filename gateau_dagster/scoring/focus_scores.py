@@ -167,7 +167,7 @@ def added_by_span(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusW
 
 
 def _span_weights(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights) -> Float64:
-    # Of AFS(j) in CDS, float64 [J]: j/N; in the program's variant start/T over the number of spans.
+    # The weights of AFS(j) in CDS, float64 [J], are j/N; in the program's variant start/T over the number of spans.
     later, ones = np.array(sums.later, dtype=np.float64), np.ones(len(sums.later))
     if plan.variant == "program":
         starts = plan.offset(tokens) + later * plan.span_length

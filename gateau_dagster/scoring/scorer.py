@@ -142,11 +142,10 @@ def score_samples(
         max_length: see effective_max_length.
         visible_tokens: tokens of a prompt's end that theta_A is shown, which decide what `cam` calls far; None: all.
 
-    Raises what `requests` raises, too: samples in an unfilled batch are then lost.
-
     Raises:
         GateauError: `cam` is requested of a model whose attention weights cannot be read, the model cannot be compiled,
             or scoring.attention is not available here.
+        Exception: what `requests` raises; samples in an unfilled batch are then lost.
     """
     if scoring.attention == "fa3":
         use_flash_attention_3(loaded.device, key="scoring.attention")

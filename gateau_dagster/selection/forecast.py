@@ -219,8 +219,8 @@ def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
 
     It is (seen / total + specificity − 1) / (sensitivity + specificity − 1), clipped. The interval covers the sampling
     of the pool, and the uncertainty of sensitivity and specificity. Both were measured with two small models on
-    responses of a few to some tens of tokens. For long responses the sensitivity was not measured, so the share is a
-    rough range.
+    responses of a few to some tens of tokens. On meetings with longer responses the sensitivity was higher
+    (docs/evidence/qmsum.md), so the share may be too high.
 
     Args:
         seen: samples whose `dependency` is far.

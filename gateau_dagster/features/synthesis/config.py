@@ -215,7 +215,7 @@ SECTION = FeatureSection(
     check=_check,
     variants={
         VERIFIED: "the accepted samples of `synthesis`.",
-        UNVERIFIED: "as many of its candidates, whatever the checks say.",
+        UNVERIFIED: "the same number of candidates, accepted or not.",
     },
 )
 
