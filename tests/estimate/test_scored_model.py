@@ -31,7 +31,7 @@ def test_against_tokenising_everything(state: State) -> None:
     """Compare exact sums: all of so few samples are read."""
     tokenizer = known_tokenizer(state.config, "long")
     assert tokenizer is not None
-    texts = [Sample(sample_id="", **{k: v for k, v in sample(n).items() if k != "id"}) for n in range(20)]
+    texts = [Sample.of_row({"sample_id": "", **sample(n)}) for n in range(20)]
     prompts = [build_prompt(tokenizer, text, max_length=10**6) for text in texts]
     found = ScoredModel(state, "long").sample_tokens(state.index.accepted).prompts(opening=True)
     assert found.prompt.sum() == pytest.approx(sum(prompt.length for prompt in prompts), rel=0.02)
@@ -92,7 +92,7 @@ def test_it_is_near_what_the_prompts_lose(tmp_path: Path) -> None:
     state = state_on(tmp_path)
     tokenizer = known_tokenizer(state.config, "long")
     assert tokenizer is not None
-    texts = [Sample(sample_id="", **{name: text for name, text in each.items() if name != "id"}) for each in RECORDS]
+    texts = [Sample.of_row({"sample_id": "", **each}) for each in RECORDS]
     prompts = [build_prompt(tokenizer, text, max_length=64) for text in texts]
     lost = [prompt.truncated_tokens for prompt in prompts]
     found = expected_truncation(state, "long")
@@ -127,7 +127,7 @@ def test_samples_whose_end_alone_is_too_long_are_counted_as_rejects(tmp_path: Pa
     tokenizer = known_tokenizer(state.config, "long")
     assert tokenizer is not None
     with pytest.raises(UnscorableSampleError):
-        build_prompt(tokenizer, Sample(sample_id="", **{k: v for k, v in long.items() if k != "id"}), max_length=64)
+        build_prompt(tokenizer, Sample.of_row({"sample_id": "", **long}), max_length=64)
     assert (found.unscorable, found.truncation.samples) == (1, COUNT)
     assert "about 1 sample will be rejected" in found.sentences[-1]
 
@@ -149,7 +149,7 @@ def test_prompts_beyond_rotary_positions_are_counted(
     edit(tmp_path / name, max_position_embeddings=48)
     tokenizer = known_tokenizer(state.config, name)
     assert tokenizer is not None
-    texts = [Sample(sample_id="", **{key: text for key, text in each.items() if key != "id"}) for each in RECORDS]
+    texts = [Sample.of_row({"sample_id": "", **each}) for each in RECORDS]
     lengths = [build_prompt(tokenizer, text, max_length=window.get("window", 512)).length for text in texts]
     found = expected_truncation(state, name).beyond
     assert found is not None and (found.positions, found.scored) == (48, COUNT)
