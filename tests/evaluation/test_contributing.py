@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster import evaluation
-from gateau_dagster.assets.runs.checks import checks_of
+from gateau_dagster.assets.runs.checks import check_names
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
@@ -74,7 +74,7 @@ def test_it_is_planned_made_and_checked() -> None:
     assert asset.reads == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
     assert asset.resolved(Observed(model_digests={})).settings["evaluation.closed_book"] == {"samples": 2}
     assert asset_key("evaluation/closed_book") in {key for made in asset_definitions(config) for key in made.keys}
-    assert FINITE_VALUES in checks_of(asset)
+    assert FINITE_VALUES in check_names(asset)
 
 
 @pytest.mark.parametrize(
