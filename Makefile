@@ -143,7 +143,7 @@ benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory agains
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones; memory of the loss; what the memory levers save, cost and change
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
 
-benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions SIZE=cpu or gpu; about 3.4 hours of one core, or an hour and a half on an H100, resumable
+benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions SIZE=cpu, cpu_auto or gpu; 2 to 3.4 hours of one core, or 1.8 hours on an H100, resumable
 	@$(BIN)/python benchmarks/experiment.py --nq "$(NQ)" --model "$(MODEL)" --size $(SIZE) --out $(BENCHMARKS)/experiment_$(SIZE).json
 
 benchmark-effect: $(VENV)/.run-installed  ## when does a selection pay? gain over random against the pool's far share: an hour on half a core, resumable
