@@ -201,6 +201,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "experiment_large.json": ("experiment_large", dict),
     "experiment_short_chat.json": ("experiment_short_chat", dict),
     "experiment_cpu.json": ("experiment_cpu", dict),
+    "experiment_cpu_auto.json": ("experiment_cpu_auto", dict),
     "experiment_gpu.json": ("experiment_gpu", dict),
     "gpu.json": ("gpu", gpu),
     "effect.json": ("effect", effect),
@@ -1083,7 +1084,7 @@ _OF_ARMS: Mapping[str, Callable[..., str]] = {
     "trained": arms_trained,
     "spread": arms_spread,
 }
-for _run in ("experiment_cpu", "experiment_gpu"):
+for _run in ("experiment_cpu", "experiment_cpu_auto", "experiment_gpu"):
     if (KEPT / f"{_run}.json").is_file():  # a size that was not run has no tables
         TABLES |= {f"{_run}_{what}": ((_run,), partial(make, pool="main")) for what, make in _OF_ARMS.items()}
         if "control" in json.loads((KEPT / f"{_run}.json").read_text(encoding="utf-8"))["results"]:
