@@ -227,11 +227,14 @@ class Asset:
         Raises:
             GateauError: a setting cannot be determined, such as that of a missing file.
         """
+        # Once for all outputs: an `observe` may read files, such as a DeepSpeed configuration.
         parts = {name: part.resolved(observed) for name, part in self.parts.items()}
         return replace(self, settings=_all_settings(self, observed), observe=None, parts=parts)
 
     def of_partition(self, partition: str | None) -> Self:
         """Return the inputs and settings of one partition: the asset itself unless its partitions differ."""
+        # Most assets have one declaration for all partitions, so that nothing is copied for each of thousands of
+        # shards.
         if partition is None or not self.parts:
             return self
         part = self.parts[partition]
@@ -251,6 +254,8 @@ class Asset:
 
     def made_from(self, versions: Mapping[str, str]) -> dict[str, Any]:
         """Return the parts of the fingerprint by name, as the stamp keeps them. `versions`: of the upstreams."""
+        # `observe` must be resolved before: otherwise a fingerprint without the model's digest would count as current
+        # for any model.
         assert set(versions) >= set(self.reads), (self.key, versions)
         assert self.observe is None, f"{self.key} is not resolved"
         return {"code": self.code_version, "settings": dict(self.settings), "upstream": dict(versions)}
@@ -265,6 +270,8 @@ class Asset:
 
     def is_current(self, stamp: Stamp | None, wanted: str) -> bool:
         """Return whether an output with this stamp is up to date, or as complete as the current `means` allow."""
+        # A table with missing rows is up to date until a setting changes that may make them computable. Otherwise each
+        # run would try again what did not fit.
         if stamp is None or not stamp.lacking:
             return stamp is not None and stamp.fingerprint == wanted
         return stamp.complete == wanted and stamp.lacking == self.means

@@ -56,6 +56,7 @@ class Pipeline:
 
     def ancestors(self, keys: Iterable[str]) -> set[str]:
         """Return these assets and everything upstream of them."""
+        # The same walk as `plan.ancestors`, over keys that the caller knows to exist: no message is needed.
         found: set[str] = set()
         waiting = list(keys)
         while waiting:
@@ -81,17 +82,15 @@ class Pipeline:
         Models and files are left out: they are inputs, which have their own versions. No fingerprint contains this
         version, which is the same on every machine.
         """
-        own = {asset.key: self._own_version(asset) for asset in self.assets}
+        own: dict[str, list[Any]] = {}
+        for asset in self.assets:
+            parts = [asset, *asset.parts.values()]
+            # If only models and files tell what counts of the configuration, the sections that it is taken from count
+            # as a whole.
+            sections = self.sections(asset) if any(each.observe is not None for each in parts) else []
+            own[asset.key] = [asset.code_version, [each.settings for each in parts], sections]
         digests = {key: fingerprint({name: own[name] for name in self.ancestors([key])}) for key in own}
         return {asset.key: f"{asset.code_version}-{digests[asset.key][:12]}" for asset in self.assets}
-
-    def _own_version(self, asset: Asset) -> list[Any]:
-        """Return the asset's code version and settings. If only models and files tell what counts of the configuration,
-        the sections that it is taken from count as a whole.
-        """
-        parts = [asset, *asset.parts.values()]
-        observes = any(each.observe is not None for each in parts)
-        return [asset.code_version, [each.settings for each in parts], self.sections(asset) if observes else []]
 
     def shown_reads(self, key: str) -> list[str]:
         """Return the upstreams that the graph shows. A page reads nearly every asset, so the graph shows only those

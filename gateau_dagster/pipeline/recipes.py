@@ -1,5 +1,21 @@
 """Define the recipes: how samples are chosen, mixed and trained on. The single run is one, as is every variant."""
 
+# Why one class for both: the model of the single run and those of an experiment are chosen, mixed and trained by the
+# same code. A variant is the single run of another configuration, `Recipe.config`. So one function serves both, and a
+# comparison cannot differ in code by accident.
+#
+# What it costs: nothing is read here. All properties follow from the configuration. Those that validate it again are
+# cached.
+#
+# The invariant: whatever changes a recipe's samples, mix or model is in the `Part` of that step, and nothing else is.
+# Too little, and a stale model counts as current. Too much, and a change without effect costs a training run.
+# tests/pipeline/test_code_versions.py and test_recipes.py check both directions.
+#
+# Settings that earlier stores lack are written only where they differ from what those stores assume. That looks
+# irregular, and keeps their fingerprints.
+#
+# When another way is better: for two or three models that share little, a configuration and a store each. Variants pay
+# where the models share scores and questions, and only few keys differ.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -119,12 +135,15 @@ class Recipe:
     @cached_property
     def config(self) -> Config:
         """Return the configuration that has this recipe as its single run."""
+        # Copied without validation: keys of a user are validated where they enter the two sections. `check_variants`
+        # checks that the sections fit one another, and names the variant.
         return self.project.model_copy(update={"selection": self.selection, "training": self._training})
 
     @cached_property
     def selection(self) -> SelectionConfig:
         """Return how its samples are chosen."""
         selection, variant = self.project.selection, self.variant
+        # `full` takes every sample, so that it needs no scores: see `reads`.
         if variant.kind == "full":
             return selection.taking(fraction=1.0)
         if variant.kind != "selected":
@@ -133,11 +152,15 @@ class Recipe:
             selection = selection.taking(fraction=variant.fraction, budget=variant.budget)
         own = {} if variant.changed is None else variant.changed.selection
         if own:
+            # Validated, since these keys come from the user: types and the keys that exclude one another are checked as
+            # in the section.
             selection = SelectionConfig.model_validate(_replaced(selection, own))
         method, options = variant.method or selection.method, selection.options
         is_baseline = method in BASELINES and method != self.project.selection.method and "rule" not in own
         if is_baseline and selection.rule in DRAWING:
             selection = selection.by_rank()  # quotas and draws would make another selection of the baseline
+        # The seeds of an experiment vary all that is drawn: the rule, the method and the training run. A seed among the
+        # variant's own keys is added, so that changing either gives other draws.
         elif variant.seed is not None and selection.rule in DRAWING:
             selection = selection.model_copy(update={"seed": variant.seed + (own.get("seed") or 0)})
         if variant.seed is not None and "seed" in known_methods(self.project)[method].options_class.model_fields:
@@ -149,6 +172,8 @@ class Recipe:
 
     @property
     def _training(self) -> TrainingConfig:
+        # The training run takes the seed, too: the order of its samples is drawn as well. Otherwise an interval over
+        # seeds would leave that variation out.
         training = self.project.training
         if self.variant.changed is not None:
             training = TrainingConfig.model_validate(_replaced(training, self.variant.changed.training))
@@ -161,6 +186,8 @@ class Recipe:
     @property
     def draws_lots(self) -> bool:
         """Return whether its method's scores differ from those of the method's asset, because the seed differs."""
+        # The asset of a method has the scores of one seed. A recipe of another seed computes the method's scores by
+        # itself, from the tables that the method reads. Without this, each seed would need its own asset.
         name = self.selection.method
         return chosen_methods(self.config)[name].options != chosen_methods(self.project)[name].options
 
@@ -174,12 +201,15 @@ class Recipe:
     @property
     def of_feature(self) -> VariantSamples | None:
         """Return its samples if a feature makes them."""
+        # The kernel asks the features, and knows none of them. A kind belongs to one feature at most.
         made = (feature.variant_samples.get(self.variant.kind) for feature in features())
         return next(filter(None, made), None)
 
     @property
     def reads(self) -> dict[str, list[str]]:
         """Return the columns, by asset, that its choice of samples reads; empty if it chooses none."""
+        # No scores are read, so `full` can be trained before any sample is scored. The reserved documents are left out
+        # as for every model, because the evaluation asks about them.
         if self.variant.kind == "full":
             split = {SPLIT: ["sample_id", "reserved"]} if reserving(self.project) is not None else {}
             texts = ["digest"] if self.project.selection.duplicates == "one" else []
@@ -189,6 +219,8 @@ class Recipe:
             return {asset: ["sample_id"] for asset in self.of_feature.reads}
         if self.variant.kind != "selected":
             return {}
+        # Several needs may name one table. Their columns are joined, each once and in order, so that each table is
+        # opened once and only for the columns that something reads.
         found = self.rule_reads
         scores: Reads = {ranking_asset(self.config): ["sample_id", "score"]}
         if self.draws_lots:
@@ -206,11 +238,14 @@ class Recipe:
     def trains_other(self) -> bool:
         """Return whether it trains another model than theta_B, from whose tables the samples are chosen."""
         training = self.config.training
+        # Compared by origin: a model that is made from theta_B counts as theta_B, whose far deficit is known.
         return training.enabled and self.project.origin(training.model) != self.project.origin("long")
 
     @property
     def counts_trimmed(self) -> bool:
         """Return whether its selection counts tokens, and training leaves fewer of some samples."""
+        # Training trims contexts after the choice. A budget counted before that would promise tokens that are never
+        # trained on.
         return trims_contexts(self.config) and (self.selection.budget is not None or self.equal == "tokens")
 
     @property
@@ -229,6 +264,8 @@ class Recipe:
 
     def subset_part(self) -> Part:
         """Return the inputs and settings of its chosen samples."""
+        # By fingerprint: choosing again takes seconds, whatever was made again before it. The mix counts the choice by
+        # content where it can, so an equal choice trains nothing.
         reads: dict[str, By] = dict.fromkeys(self.reads, "fingerprint")
         if self.variant.kind != "selected":
             kind = self.variant.kind
@@ -243,8 +280,11 @@ class Recipe:
             return Part(reads=reads, settings=settings)
         selection = self.selection
         settings = {"selection.method": selection.method, "selection.rule": selection.parameters}
+        # The single run leaves it out: `combined_scores` is ranked by its preset, so the upstream's version changes
+        # anyway.
         if PRESETS_TABLE in reads and not self.is_main:  # whose table changes with the preset of `selection`
             settings["selection.preset"] = selection.preset
+        # Otherwise the options are in the fingerprint of the method's asset, which is an upstream.
         if self.draws_lots:
             settings[f"selection.options.{selection.method}"] = selection.options[selection.method]
         if self.equal in {"samples", "tokens"}:
@@ -264,6 +304,8 @@ class Recipe:
         mix = self.config.training.mix
         # An equal selection gives an equal mix, unless the mix depends on the samples' ranks or sources.
         by: By = "fingerprint" if mix.long_fraction < 1 or mix.weights else "content"
+        # Short conversations count by content. Files that changed and give the same conversations make the table again,
+        # and no model.
         chat: dict[str, By] = {"short_chat_mix": "content"} if self.project.short_chat else {}
         weighing = WEIGHTS_READ[self.config.training.loss] if weighs_responses(self.config) else {}
         scored: dict[str, By] = dict.fromkeys(
@@ -273,6 +315,9 @@ class Recipe:
 
     def checkpoint_part(self) -> Part:
         """Return the inputs and settings of its model."""
+        # Three kinds of variant are no training runs. `checkpoint` is the model of the single run, `base` the model
+        # before training, and the others exist elsewhere. They have a row in the table, so the evaluation treats all
+        # models alike.
         made = made_upstream(self.project, self.project.training.model)
         if self.variant.kind == CHECKPOINT:
             return Part(reads={MIX: "content", CHECKPOINT_FOLDER: "content"})
@@ -280,12 +325,14 @@ class Recipe:
             return Part(reads=made, observe=partial(_base_settings, self.project))
         if not self.variant.trained:
             return Part(observe=partial(_other_settings, self.variant))
+        # Variants with equal mixes and settings have equal fingerprints, and the folder of a model is named by its
+        # fingerprint. So they share one model, and it is trained once. The mix counts by content for the same reason.
         observe = partial(_training_settings, self.config)
         return Part(reads={self.mix: "content", **made}, observe=observe, folders="" if self.is_main else TRAINED)
 
 
 def _replaced(section: Section, own: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys that are set in a section, with a variant's own in their place; null removes a key."""
+    # The keys that are set in the section, with a variant's own in their place; null removes a key.
     return {name: value for name, value in (section.model_dump(exclude_unset=True) | own).items() if value is not None}
 
 
@@ -301,6 +348,7 @@ def recipes(config: Config) -> list[Recipe]:
 
 def selections(config: Config) -> list[SelectionConfig]:
     """Return the distinct selections of the recipes that choose samples by their scores."""
+    # Not a set: a section holds lists and dicts, and cannot be hashed. There are tens of recipes at most.
     found: list[SelectionConfig] = []
     for recipe in recipes(config):
         if recipe.variant.kind == "selected" and recipe.selection not in found:
@@ -314,6 +362,7 @@ def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
     if training.loss == "far_gain":  # longce is not named: mixes from before far_gain stay valid
         weighs["training.loss"] = training.loss
     return {
+        # A mix holds tokens. The digest of the model covers its tokenizer, which is in the same folder.
         f"models.{training.model} weights": observed.model_digests[training.model],
         "scoring.template": config.scoring.template,
         **rendering_settings(config.scoring.template, observed.frame(config.origin(training.model))),
@@ -335,6 +384,8 @@ def _training_settings(config: Config, observed: Observed) -> dict[str, Any]:
     """
     training = config.training
     section = f"models.{training.model}"
+    # Keys without effect on the weights stay out, such as recomputation of activations. With `max_steps` the number of
+    # epochs follows from it.
     left_out = without_effect(training, "checkpoint") | ({} if training.max_steps is None else {"epochs": True})
     options = {f"training.{name}": value for name, value in training.model_dump(mode="json", exclude=left_out).items()}
     return {
@@ -348,7 +399,7 @@ def _training_settings(config: Config, observed: Observed) -> dict[str, Any]:
 
 
 def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:
-    """Return the settings that decide how the base model answers before training."""
+    # How the base model answers before training depends on these. A made model counts as an upstream, not by weights.
     name, model = config.training.model, config.models[config.training.model]
     weights = {f"models.{name} weights": observed.model_digests[name]} if model.base is None else {}
     return {**weights, **{f"models.{name}.{key}": getattr(model, key) for key in ("rope_theta", "context", "window")}}
@@ -360,7 +411,7 @@ def _other_settings(variant: Variant, observed: Observed) -> dict[str, Any]:
 
 
 def _trim_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that decide which contexts are cut, besides the tables."""
+    # Besides the tables, these decide which contexts are cut.
     return {"training.trim": f"{TRIM_CODE_VERSION}.{EVIDENCE_CODE_VERSION}", "training.seed": config.training.seed}
 
 
@@ -381,12 +432,12 @@ def mix_columns(config: Config) -> tuple[tables.Column, ...]:
 
 
 def _of_main(part: Part) -> dict[str, Any]:
-    """Return the fields of an asset of the single run."""
     return {"reads": part.reads, "settings": part.settings, "observe": part.observe}
 
 
 def _of_variants(config: Config, part_of: Callable[[Recipe], Part]) -> dict[str, Any]:
-    """Return the fields of an asset with a partition per variant."""
+    # Dagster and the planner know one set of upstreams per asset. A partition reads its own part of them, which
+    # `Part.reads` names.
     parts = {name: part_of(Recipe(config, variant)) for name, variant in config.variant_set.items()}
     reads = {asset: by for part in parts.values() for asset, by in part.reads.items()}
     return {"partitions": VARIANT, "group": "experiment", "reads": reads, "parts": parts, "own_rejects": False}
@@ -521,6 +572,8 @@ def variant_checkpoints(config: Config) -> Iterator[Asset]:
 
 def check_variants(config: Config) -> None:
     """Raise GateauError, with the place in the file, for the first thing that the variants lack."""
+    # Checked before anything runs: a wrong variant would otherwise fail after the models before it were trained. The
+    # order is that of the causes: without training, no other mistake matters.
     section = config.variants
     if section is None:
         return
@@ -529,7 +582,12 @@ def check_variants(config: Config) -> None:
             "variants.impossible", "variants: needs training: set training.enabled: true, or remove variants"
         )
     _check_names(config, section)
-    _check_lengths(config, section)
+    by_tokens = "budgets" if section.budgets is not None else "equal" if section.equal == "tokens" else ""
+    if by_tokens and "long" not in config.models:
+        raise GateauError(
+            "models.missing",
+            f"variants.{by_tokens}: counts the tokens of models.long, which is missing: add it, or remove the key",
+        )
     for each in recipes(config):
         if each.variant.changed is not None:
             _check_changed(each)
@@ -602,13 +660,4 @@ def _check_changed(recipe: Recipe) -> None:
         raise GateauError(
             "variants.impossible",
             f"{place}: reads the table `{EVIDENCE}`, which is not made: set selection.evidence: true",
-        )
-
-
-def _check_lengths(config: Config, section: VariantsConfig) -> None:
-    place = "budgets" if section.budgets is not None else "equal" if section.equal == "tokens" else ""
-    if place and "long" not in config.models:
-        raise GateauError(
-            "models.missing",
-            f"variants.{place}: counts the tokens of models.long, which is missing: add it, or remove the key",
         )

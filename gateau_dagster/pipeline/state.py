@@ -1,5 +1,12 @@
 """Gather what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
+# Why one object: what compares, checks and reports must see the same inputs. The index and all digests are read once
+# and kept. A second reading could differ, and a plan would then mix two moments. Stamps are read whenever they are
+# asked for, since a run writes them meanwhile.
+#
+# What it costs: a small read per output for the stamps, many at a time. Local files and models are known by size and
+# time, so that a second command does not read them again. The hub is asked only where `asks_hub` is set, since each
+# comparison is a request.
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -64,12 +71,14 @@ class State:
 
     def once(self, read: "Callable[[State], Read]") -> Read:
         """Return the result of a function for this state; call it the first time only."""
+        # Features keep their own readings here. The class needs no attribute for each of them, and does not know them.
         if read not in self._reads:
             self._reads[read] = read(self)
         return self._reads[read]
 
     @cached_property
     def _reads(self) -> dict[Any, Any]:
+        # A frozen dataclass has no place for a cache, but cached_property writes past its __setattr__.
         return {}
 
     @cached_property
@@ -81,6 +90,8 @@ class State:
     def model_digests(self) -> dict[str, str]:
         """Return the digest of each configured model."""
         models = self.config.models
+        # A made model has no digest before it exists. Its base stands for it: what it is trained on counts as an
+        # upstream.
         known = {name: self.digest(name) for name, model in models.items() if model.base is None}
         return {
             name: known[name] if model.base is None else f"made:{known[model.base]}" for name, model in models.items()
@@ -89,6 +100,7 @@ class State:
     def digest(self, name: str) -> str:
         """Return the digest of a configured model that is not made here."""
         if name not in self._digests:
+            # Features may have to make an input first, such as the models of the demo.
             prepare_inputs(self.config)
             self._digests[name] = model_digest(self.config, name)
         return self._digests[name]
@@ -119,7 +131,7 @@ class State:
 
     @cached_property
     def _resolved(self) -> dict[str, Asset]:
-        """Return the assets with all settings known, by key, in topological order."""
+        # A dict keeps the topological order.
         return {asset.key: asset for asset in self.pipeline.resolved(self.observed)}
 
     def resolved(self, key: str) -> Asset:
@@ -150,6 +162,8 @@ class State:
         """Return the stamp of the report's page or the checkpoint's folder; None where another page is missing."""
         if asset.folder:
             return folder_stamp(self.store, asset.key)
+        # The pages of a report refer to one another, so they are one output: a missing or older page makes all of them
+        # stale.
         cache = self.config.work_folder / "cache" / _PAGE_FILES
         found, *others = (document_stamp(self.store, name, cache) for name in (asset.file, *asset.further_files))
         together = {None if each is None else each.fingerprint for each in others}
@@ -157,6 +171,8 @@ class State:
 
     def table_stamps(self, keys: Iterable[Key]) -> dict[Key, Stamp | None]:
         """Return the stamps of tables; None where the table, or the model that it describes, is missing."""
+        # Such a table says which model a variant is. It must not count without the folder of that model, which someone
+        # may have removed.
         stamps = self.store.stamps(keys)
         with_models = {key: folder for key, stamp in stamps.items() if (folder := self.model_folder(key, stamp))}
         if not with_models:
@@ -182,6 +198,7 @@ class State:
             GateauError: the table is missing or cannot be read.
         """
         partitions = self.pipeline.partitions(asset)
+        # Without partitions, the table is a single file, not a folder of shards.
         if partitions == [None]:
             return self.store.read(asset, None, columns)
         chosen = partitions if partition is None else [partition]
@@ -224,6 +241,8 @@ class State:
         """
         if not self.config.made_inputs:
             return None
+        # Which samples a shard holds is known only once they are made. So such a plan has two parts, and this is the
+        # first.
         wanted = self.pipeline.ancestors(self.config.made_inputs)
         assets = [asset for asset in self._resolved.values() if asset.key in wanted]
         partitions = Partitions.between(assets, self.pipeline.partition_sets)
@@ -247,6 +266,7 @@ class State:
         """Return how each published data set differs from its record, if it does; and why others are not compared."""
         changes: dict[Key, str] = {}
         unknown = list[str]()
+        # A hub that does not answer is no reason to publish again, nor to stop. It is reported as not compared.
         for asset in self.pipeline.assets if self.asks_hub else ():
             stamp = None if asset.elsewhere is None else self.stamp(asset.key, None)
             if asset.elsewhere is None or stamp is None:
@@ -266,6 +286,7 @@ class State:
         made = self.stamp(table.model, None) if table.model else None
         if not table.model:
             return table.scorer
+        # The model is stale. By the digest of the old one, rows would be kept that the new one does not give.
         if made is None or self.whole_plan().of(table.model) is not None:
             return None
         return table.row_scorer({table.model: made.content})
