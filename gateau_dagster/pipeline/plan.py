@@ -14,6 +14,7 @@
 # What it does not find: a file that someone changed without changing its stamp. Readers do, since tables and stamps
 # carry digests. When another way is better: a build system such as make compares times, which needs no digests. A
 # copied store, or a switch of branches, would then rebuild everything.
+
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

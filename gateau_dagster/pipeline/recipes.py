@@ -16,6 +16,7 @@
 #
 # When another way is better: for two or three models that share little, a configuration and a store each. Variants pay
 # where the models share scores and questions, and only few keys differ.
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

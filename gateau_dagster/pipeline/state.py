@@ -7,6 +7,7 @@
 # What it costs: a small read per output for the stamps, many at a time. Local files and models are known by size and
 # time, so that a second command does not read them again. The hub is asked only where `asks_hub` is set, since each
 # comparison is a request.
+
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

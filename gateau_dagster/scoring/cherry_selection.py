@@ -120,6 +120,7 @@ def _measured(
         return [(vector, float(loss)) for vector, loss in zip(vectors, losses, strict=True)]
     if len(documents) == 1:
         return [ShortOfMemoryError(out_of_memory_reason(len(documents[0]), _ADVICE))]
+    # The halves run at once, and later groups are smaller. So a full memory costs one failed pass, and no sample.
     budget.halve(sum(map(len, documents)))
     half = len(documents) // 2
     parts = (documents[:half], documents[half:])

@@ -58,6 +58,7 @@ def choose_pairs(segments: int, limit: int, seed: str) -> list[tuple[int, int]]:
     total = segments * (segments - 1) // 2
     if total <= limit:
         return [(i, j) for i in range(segments) for j in range(i)]
+    # Numbers are drawn instead of pairs, so that the N²/2 pairs are not listed.
     places = np.array(sorted(random.Random(seed).sample(range(total), limit)))
     # Pair (i, j) has place i(i-1)/2 + j.
     firsts = np.arange(segments) * (np.arange(segments) - 1) // 2

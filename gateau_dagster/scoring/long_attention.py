@@ -40,6 +40,8 @@ class LongAttention:
     variance: Vector
 
 
+# An exception, because nothing else ends a model's forward pass in its middle. The layers above would be computed for
+# nothing: the method reads one of them.
 class _SeenError(Exception):
     """Raised to end the pass after the layer that counts; not a failure."""
 
@@ -106,6 +108,8 @@ class _LayerFigures:
         for piece, rows in row_pieces(self.tokens, (far, self.tokens), pattern):
             _add(sums, query[:, piece], key[:, piece], rows, how, far)
         total, squares = sums.cpu().numpy()
+        # From two sums, since the T² weights are never there at once. They are in float64: the variance is a small
+        # difference of large sums.
         count = float(self.tokens) ** 2
         self.found = LongAttention(proportion=total / self.tokens, variance=(squares - total**2 / count) / (count - 1))
         raise _SeenError

@@ -3,6 +3,13 @@
 The last has the values of `cam` with another segment length, to study the effect of the length.
 """
 
+# Why two tables share a step: `perplexity/long` and `cam` both need theta_B's pass over the whole prompt, the most
+# expensive one of a sample. Apart, each would run it. They stay two tables, since a change of `scoring.segment_length`
+# must not recompute perplexities: rows are requested table by table.
+#
+# The efforts below are the same arithmetic as in `scoring.scorer`, for all samples at once and without a model. A
+# change there needs the same change here, or `gateau plan` promises other tokens than a run takes.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +62,9 @@ def cam_effort(
     has_context = parts.context > 0
     count = np.ceil(parts.context / length)
     read = count if segments == "all" else screened_count(parts, length, tokens.shape)
+    # All segments are of one length but the last, so two kinds of pass describe them.
     whole, last = np.maximum(read - 1, 0), np.minimum(read, 1)  # the last segment is always read
+    # Without context, the pass without context is the pass over the whole prompt, which perplexity takes already.
     alone = ((parts.prompt > 0) & (has_context | ~shared)).astype(np.float64)
     lengths = (
         (whole, np.minimum(parts.context, length) + parts.tail),
@@ -149,6 +158,7 @@ def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
 
 def screening_settings(config: Config) -> dict[str, str]:
     """Return the setting that leaves segments out; none for the default, so that it enters no fingerprint."""
+    # A default that is written would make every earlier store stale.
     return {} if config.scoring.segments == "all" else {"scoring.segments": config.scoring.segments}
 
 
@@ -186,8 +196,11 @@ def _both(
     from gateau_dagster.models.loaded import ForwardWork, Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 
+    # Either table may be missing, when only one is stale. Its work then goes to a counter that nobody reads.
     any_one = next(iter(running.values()))
     works = {asset: running[asset].work if asset in running else ForwardWork() for asset in (perplexity, CAM)}
+    # Refuse the model before its first sample if the ranking needs CAS. If nothing reads CAS, the same model is good
+    # enough, and its rows have none.
     if attention_read and CAM in running:
         require_seen(loaded)
     seen = CAM in running and attention_unseen(loaded) is None
@@ -203,6 +216,7 @@ def _both(
         meter=Meter(perplexity=works[perplexity], cam=works[CAM]),
         visible_tokens=running[CAM].visible_tokens if CAM in running else None,
     )
+    # An interrupt ends this generator, which must end the one below it with its reading thread.
     with closing(outcomes):  # pyright: ignore[reportArgumentType]
         for found in outcomes:
             given = {perplexity: found.perplexity, CAM: found.cam}

@@ -69,6 +69,8 @@ def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int,
 
     The first `short` tokens have NaN, because their context is no longer. Raises UnscorableSampleError as `token_nlls`.
     """
+    # Each pass reads `short` tokens of context for `step` new ones, so it costs (short + step) / step passes over the
+    # text. A pass for every token would give each exactly `short` tokens, at `short` times the cost.
     found = np.full(len(ids) - 1, np.nan)
     for begin in range(short, len(ids), step):
         end = min(begin + step, len(ids))
@@ -100,6 +102,8 @@ def mean_nll_and_perplexity(nll: Float64, *, of: str = "the response") -> tuple[
 
     Raises UnscorableSampleError if either is not finite: a mean of infinities would rank the sample anywhere.
     """
+    # Two ways to overflow: a token with probability 0 in the model's dtype gives an infinite mean. And exp of a finite
+    # mean above 709 is infinite in float64.
     mean = float(np.mean(nll, dtype=np.float64))
     if not math.isfinite(mean):
         raise UnscorableSampleError(f"mean NLL of {of} is {mean}: try dtype bfloat16 or float32")

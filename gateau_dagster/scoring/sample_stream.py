@@ -1,5 +1,17 @@
 """Turn samples into outcomes in the same order, and prepare the next samples while the device is busy."""
 
+# Two problems meet here. Prompts of several samples share a batch, but rows must come in the order of the samples. And
+# a GPU must not wait while Python reads and tokenises the next samples.
+#
+# The order is kept by a line of started samples: only its head can leave. A long sample at the head holds back finished
+# ones behind it. By then they hold their prompts and a few numbers per response token, but no states.
+#
+# Reading ahead is done by one thread. Fast tokenisers work outside Python's lock, and passes on a GPU are queued, so a
+# thread is enough. A process would have to send each prompt over a pipe.
+#
+# When another way is better: torch's DataLoader, if preparing a sample takes longer than its passes. It has several
+# processes, and its own rules for errors and interrupts.
+
 from __future__ import annotations
 
 import threading
@@ -41,10 +53,15 @@ def in_order(passes: Passes, samples: Iterable[StartedSample[_Outcome_co]]) -> I
     waiting: deque[StartedSample[_Outcome_co]] = deque()
     for sample in samples:
         waiting.append(sample)
+        # After each sample, not after many: full batches start at once, and the queue never holds more than a batch and
+        # one sample.
         passes.run(flush=False)
+        # `ready` is false while copies from a GPU are under way. Waiting here would leave the GPU without work for the
+        # next batch.
         while waiting and waiting[0].ready:
             yield waiting.popleft().outcome()
     passes.run(flush=True)
+    # Nothing is left to queue, so waiting costs nothing now.
     while waiting:
         yield waiting.popleft().outcome()
 
@@ -75,6 +92,7 @@ def read_ahead(items: Iterable[_Item], *, weight: Callable[[_Item], int], limit:
     # The consumer's calls of a SimpleQueue are single steps, which an interrupt cannot split.
     ready: _Ready[_Item] = SimpleQueue()
     freed: _Freed = SimpleQueue()
+    # A daemon: if this generator is never closed, the process can still end.
     thread = threading.Thread(
         target=_fill, args=(ready, freed, items, weight, limit), name="gateau-read-ahead", daemon=True
     )
@@ -82,6 +100,7 @@ def read_ahead(items: Iterable[_Item], *, weight: Callable[[_Item], int], limit:
         thread.start()
         yield from iter(lambda: _take(ready, freed), None)
     finally:
+        # Also after an error or an interrupt. The join waits for one item at most, the one that is being prepared.
         freed.put(None)
         if thread.ident is not None:  # an interrupt may come before it runs
             thread.join()
@@ -102,10 +121,12 @@ def _take(ready: _Ready[_Item], freed: _Freed) -> _Item | None:
 def _fill(
     ready: _Ready[_Item], freed: _Freed, items: Iterable[_Item], weight: Callable[[_Item], int], limit: int
 ) -> None:
+    # The limit is in tokens, not in samples: one long sample may be as large as thousands of short ones.
     held = 0  # weight of the items that wait for the consumer
     try:
         for item in items:
             size = weight(item)
+            # An item that is larger than the limit is let through if nothing waits. Otherwise it would wait for ever.
             while not freed.empty() or (held and held + size > limit):
                 taken = freed.get()
                 if taken is None:

@@ -158,6 +158,8 @@ class SampleTokens:
         """Return the scoring prompts, with or without the configured opening."""
         around = self.frame if opening else self.frame - self.opening
         tail = self.instruction + self.response + around
+        # As `build_prompt` does: the context gives way, and a prompt whose other parts are too long is rejected. A
+        # rejected sample takes no pass, so its numbers are 0.
         fits = (tail <= self.limit) & (self.response > 0)
         return PromptParts(
             context=np.where(fits, np.minimum(self.context, self.limit - tail), 0.0),

@@ -147,18 +147,23 @@ def score_samples(
             or scoring.attention is not available here.
         Exception: what `requests` raises; samples in an unfilled batch are then lost.
     """
+    # Before anything is read, so that a kernel that is missing here is one message and not a reject of each sample.
     if scoring.attention == "fa3":
         use_flash_attention_3(loaded.device, key="scoring.attention")
     if scoring.compile:
         compile_layers(loaded)
     passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, scoring.batch_tokens))
 
+    # A generator: a sample is started when `in_order` takes it, so no more samples are in flight than the next batch
+    # needs.
     def started(prepared: Iterable[_Prepared]) -> Iterator[_SamplePasses]:
         for one in prepared:
             sample = _SamplePasses(prepared=one, scoring=scoring, visible_tokens=visible_tokens)
             sample.start(passes, meter)
             yield sample
 
+    # `closing`, because a generator that is dropped is closed by the garbage collector, at any time and in any thread.
+    # The reading thread must have ended when this one has.
     with retained_memory(loaded.device), closing(_prepared(loaded, requests, max_length, scoring)) as prepared:
         yield from in_order(passes, started(prepared))
 
@@ -167,6 +172,7 @@ def _prepared(
     loaded: LoadedModel, requests: Iterable[Request], max_length: int, scoring: ScoringConfig
 ) -> Generator[_Prepared]:
     def prepare(request: Request) -> _Prepared:
+        # In the thread that reads ahead, but raised in the consumer's: it is an error of the model, and no reject.
         if request.observed:
             require_attention_interface(loaded)
         try:
@@ -177,11 +183,13 @@ def _prepared(
                 template=scoring.template,
                 opening=loaded.opening,
             )
+        # Kept as a value: it becomes the sample's reject when its turn comes, so that the order of the outcomes stays.
         except UnscorableSampleError as error:
             prompt = error
         return _Prepared(request=request, prompt=prompt)
 
     def weight(prepared: _Prepared) -> int:
+        # A reject weighs something, too, or a file of nothing but rejects would be read into memory as a whole.
         return 1 if isinstance(prepared.prompt, UnscorableSampleError) else prepared.prompt.length
 
     return read_ahead(map(prepare, requests), weight=weight, limit=_BATCHES_AHEAD * scoring.batch_tokens)
@@ -221,15 +229,23 @@ class _SamplePasses:
         prompt, request = self.prepared.prompt, self.prepared.request
         if isinstance(prompt, UnscorableSampleError):
             return
+        # The order matters: the pass for the attention also gives the full prompt's NLL. So that pass comes first, and
+        # the NLL is queued only if it did not come out of it.
         if request.perplexity:
             self.full = NllJob(prompt=prompt, work=meter.perplexity)
         if request.observed and prompt.context:
+            # Alone and at once: attention is read while the model runs, and for one prompt. It cannot wait in the
+            # queue, since the choice of segments may depend on it.
             self.attention = passes.attention(prompt, cam=meter.cam, perplexity=self.full)
         if self.full is not None and self.full.copy is None:  # attention is not needed, or does not fit into memory
             passes.enqueue(self.full)
+        # Without context, the whole prompt is the prompt without context.
         if request.cam and not prompt.context and self.full is not None:
             self.alone = self.full
+        # If the attention did not fit into memory, the sample is a reject of `cam` in any case. Its segments would be
+        # computed for nothing.
         elif request.cam and (self.attention is not None or not prompt.context or not request.attention):
+            # A segment that is left out keeps its place as None: the columns of `cam` are lists by segment.
             made, read = segment_prompts(prompt, self.scoring.segment_length), self._read(prompt, passes.shape)
             self.segments = [
                 NllJob(prompt=one, work=meter.cam) if place in read else None for place, one in enumerate(made)
@@ -241,9 +257,12 @@ class _SamplePasses:
     def _read(self, prompt: Prompt, shape: ModelShape | None) -> Collection[int]:
         """Return the segments that are read alone. Only where some are left out does the attention have to be there."""
         length = self.scoring.segment_length
+        # The number depends on the model's shape and on lengths only. So `gateau plan` counts the same segments before
+        # a model is loaded.
         count = segments = -(-len(prompt.context) // length)
         if self.scoring.segments == "screened":
             count = int(screened_count(parts_of(prompt), length, shape)[0])
+        # The attention is fetched from the device only below this line: reading it waits for all queued passes.
         if count >= segments:
             return range(segments)
         attention = None if self.attention is None else segment_means(self.attention.array, length)
@@ -257,6 +276,7 @@ class _SamplePasses:
     @property
     def ready(self) -> bool:
         """Return whether the outcome is available without waiting."""
+        # Only asks whether copies have arrived, and never waits. `in_order` calls it after each sample.
         jobs = self.jobs if self.full is None else [self.full, *self.jobs]
         return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs)
 
@@ -270,6 +290,7 @@ class _SamplePasses:
         )
 
     def _row_or_reject(self, make: Callable[[Sample, Prompt], _Row]) -> _Row | Reject:
+        # Table by table: a sample whose `cam` does not fit into memory still has its perplexity.
         sample, prompt = self.prepared.request.sample, self.prepared.prompt
         try:
             if isinstance(prompt, UnscorableSampleError):
@@ -285,6 +306,7 @@ class _SamplePasses:
         return perplexity_row(sample, prompt, self.full.nll)
 
     def _cam_row(self, sample: Sample, prompt: Prompt) -> CamRow:
+        # No attention although it was asked for: its pass ran out of memory.
         if self.attention is None and prompt.context and self.prepared.request.attention:
             raise _short_of_memory(prompt)
         assert self.alone is not None

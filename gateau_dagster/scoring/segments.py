@@ -7,6 +7,21 @@ and response, and for those of the response. Reciprocal rank fusion makes one or
 Büttcher 2009). Its first segments are read, as many as one more pass over the prompt would pay for.
 """
 
+# Why segments are read alone (Eq. 3): the response's probability given one segment says what that segment adds.
+# Attention alone does not: it may be high on text that changes nothing. Leaving one segment out of the whole prompt
+# would be the other way. It costs a pass over nearly the whole context per segment, and shows nothing where the context
+# states a fact twice.
+#
+# What it costs: N prompts of a segment, the instruction and the response. The response is repeated N times, so long
+# responses dominate: then `screened` pays. All functions here are NumPy over numbers that are on the host already, and
+# take no time beside the passes.
+#
+# What a segment alone cannot show: an answer that takes two of them together. docs/evidence/synthetic.md has the
+# figures of such samples (`two_hop`).
+#
+# Probabilities, not log-probabilities, are compared. The difference of logarithms is largest for tokens that no text
+# makes likely, which is noise. A difference of probabilities is bounded, so one token cannot decide a sample.
+
 from __future__ import annotations
 
 import sys
@@ -48,8 +63,11 @@ def best_far_segment(near: Float32, segments: Sequence[Float64], near_count: int
     border = len(segments) - near_count
     if border == 0:
         return [None] * len(near)
+    # [far segments, |y|] float32: one megabyte for 500 segments and 500 response tokens.
     far = probability(np.stack(segments[:border]))
     largest = far.max(axis=0)
+    # argmax of a comparison gives the first that is as good as the best. The plain argmax would follow the rounding of
+    # the batch in which a segment was computed.
     first = np.argmax(far >= largest - _EQUAL, axis=0)
     gains = largest.astype(np.float64) - near
     return [int(place) if gain >= NOTED else None for place, gain in zip(first, gains, strict=True)]
@@ -66,6 +84,8 @@ def segment_gains(without_context: Float64, near: Float32, segments: Sequence[Fl
     nothing = probability(without_context)
     found: list[float] = []
     for place, nll in enumerate(segments):
+        # Clipped token by token, before the sum: a segment that makes some tokens less likely than near text still gave
+        # the others.
         gains = probability(nll).astype(np.float64) - (near if place < border else nothing)
         found.append(float(np.maximum(gains, 0.0).sum()))
     return found
@@ -108,8 +128,12 @@ def near_segments(prompt: Prompt, *, segment_length: int, visible_tokens: int | 
     segments = -(-context // segment_length)
     if visible_tokens is None:
         return min(segments, 1)
+    # Only the context is cut for theta_A, so all around it takes a part of the window. What is left shows the context's
+    # end.
     around = prompt.length - context
     hidden = context - min(max(visible_tokens - around, 0), context)
+    # A segment is far only if theta_A sees none of it. One that the border cuts is near, since part of it may be what
+    # theta_A reads. Without any visible context, no segment is near.
     return 0 if hidden == context else segments - hidden // segment_length
 
 
@@ -125,6 +149,8 @@ def near_and_far(without_context: Float64, segments: Sequence[Float64], near: in
     """
     border = len(segments) - near
     assert 0 <= border <= len(segments)
+    # The smallest NLL is the largest probability, and needs no exponential of N lists. Without far segments the NLL is
+    # infinite, so that the probability is 0.
     nearest = np.minimum.reduce([without_context, *segments[border:]])
     farthest = np.minimum.reduce(segments[:border]) if border else np.full_like(without_context, np.inf)
     return probability(nearest), probability(farthest)
@@ -150,6 +176,7 @@ def far_gain(near: _Probabilities, far: _Probabilities, *, segments: int, top: f
     """
     if segments < 2:
         return None
+    # Differences in float64, of values that are stored as float32: the tables give the same gain as this function.
     gains = np.asarray(far, dtype=np.float64) - np.asarray(near, dtype=np.float64)
     largest = np.sort(gains)[::-1][: int(counted_tokens(gains.size, top=top))]
     return float(np.maximum(largest, 0.0).mean())
@@ -242,6 +269,8 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
     Raise UnscorableSampleError if a value is not finite.
     """
     attention = figures.attention
+    # A value that is not finite rejects the sample with the segment's number. In a mean it would spoil the score
+    # without a trace.
     perplexities = [
         None if nll is None else _perplexity(f"given segment {number} alone", nll)
         for number, nll in enumerate(figures.segments, start=1)
@@ -300,6 +329,7 @@ def screened_count(parts: PromptParts, segment_length: int, shape: ModelShape | 
     include the pass without context and the rows of attention. Each segment counts as a whole one. Without a known
     `shape`, tokens count.
     """
+    # Arrays over samples: `gateau plan` counts the segments of all samples at once, before any model is loaded.
     lengths = parts.prompt, parts.tail, parts.tail + segment_length
     observed = np.zeros_like(parts.prompt)
     if shape is not None:
@@ -309,6 +339,7 @@ def screened_count(parts: PromptParts, segment_length: int, shape: ModelShape | 
     prompt, alone, segment = lengths
     segments = np.ceil(parts.context / segment_length)
     # A prompt that does not fit has no tokens.
+    # What is left of the budget, in whole segments. So a screened sample costs about two passes, whatever its length.
     afforded = np.floor((BUDGET * prompt - alone - observed) / np.maximum(segment, 1.0))
     return np.minimum(np.maximum(afforded, LEAST), segments)
 
@@ -326,11 +357,16 @@ def screened_segments(
         attention: the mean attention to each (Eq. 4); None: BM25 decides alone.
     """
     segments = [prompt.context[begin:end] for begin, end in cut_segments(len(prompt.context), segment_length)]
+    # No order is needed, so BM25 is not even imported.
     if count >= len(segments):
         return [*range(len(segments))]
+    # Two queries, because they fail differently. The instruction often names what to look for, and only the response
+    # says what was found. Attention can catch what shares no token with either.
     relevance = _bm25(segments, [{*prompt.suffix, *prompt.response}, {*prompt.response}])
     order = fused_order(relevance if attention is None else [attention, *relevance])
     last = len(segments) - 1  # it is nearest to the response
+    # The last segment is always read, and one far segment at least. Otherwise a sample could have no far segment to
+    # gain from.
     best_far = [place for place in order if place < len(segments) - near][:1]
     return sorted([*dict.fromkeys([last, *best_far, *order])][:count])
 
@@ -339,6 +375,8 @@ def fused_order(scores: Iterable[Sequence[float] | npt.NDArray[np.floating[Any]]
     """Return the segments by reciprocal rank fusion of these scores [N] each, best first; of equal ones, the nearer."""
     fused: Float64 | float = 0.0
     for each in scores:
+        # By ranks, since attention and BM25 have no common scale. A weighted sum would need weights, which would have
+        # to be fitted.
         ranks = np.empty(len(each))
         ranks[_descending(each)] = np.arange(1, len(each) + 1)
         fused = fused + 1.0 / (_RANK_CONSTANT + ranks)
@@ -346,11 +384,14 @@ def fused_order(scores: Iterable[Sequence[float] | npt.NDArray[np.floating[Any]]
 
 
 def _descending(values: Sequence[float] | npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int64]:
+    # Two keys: a sort by score alone would leave the order of equal scores to its algorithm.
     return np.lexsort((-np.arange(len(values)), -np.asarray(values)))
 
 
 def _bm25(segments: Sequence[Sequence[int]], queries: Iterable[Iterable[int]]) -> list[npt.NDArray[np.float32]]:
     index = _bm25_index()()
+    # Token ids as words: the model's own tokenizer has no stop words, no stemming and no language, and serves every
+    # language alike.
     index.index([[str(token) for token in segment] for segment in segments], show_progress=False)
     return [index.get_scores([str(token) for token in sorted(query)]) for query in queries]
 

@@ -91,6 +91,7 @@ class _SpanCollector:
         length = self.plan.span_length
         first = self.plan.offset(self.tokens)
         own = self.plan.start(j, self.tokens)
+        # Summed by token and then by span: a sum by span within each block would need borders that fit both.
         total = torch.zeros(own, dtype=torch.float64, device=query.device)  # weight of each token before s_j
         for piece, rows in row_pieces(self.tokens, (own, own + length), pattern):
             before = own - piece.start
@@ -123,6 +124,7 @@ def _add_weights(
         first = how.first_key(some.start)
         if first >= before:
             continue  # the window starts after them
+        # The whole rows are computed and then cut: the softmax needs every key that the row sees.
         weights = attention_rows(query, key, heads, some, how)[..., : before - first]  # [h, G, R, K]
         if alone:
             # The softmax over these keys. Weights that underflow to 0 give NaN, which rejects the sample.
@@ -206,6 +208,8 @@ def measure_documents(
     model whose attention cannot be read.
     """
     require_attention_interface(loaded, WHAT)
+    # One document per pass, but many in flight: while a GPU runs, the next documents are queued, and results leave in
+    # order.
     waiting: deque[_Pass | Reject] = deque()
     with closing(documents_ahead(documents)) as ready:
         for document in ready:

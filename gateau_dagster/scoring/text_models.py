@@ -1,5 +1,12 @@
 """Score whole texts in padded batches: ratings of a reward model, sentence embeddings."""
 
+# Why padding here, and packed rows for scoring: a reward model or an encoder may read a text from both sides. The
+# packed attention is causal. A head takes one vector per row, too. Sorting by length keeps padding small, since texts
+# of a group that share a batch are of similar length.
+#
+# What it costs: rows of a group leave when the whole group is done, so an interrupt loses up to `_BATCHES_SORTED`
+# batches. A larger group would pad less and lose more.
+
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,6 +92,7 @@ def read_texts(
     for sample in samples:
         try:
             text = read_text(loaded, sample, limit=limit, as_pair=as_pair, of_context=of_context)
+            # Only truncated texts are tokenised a second time.
             if (of_response or of_context) and not as_pair and text.truncated_tokens:
                 _check_reads_more(loaded, sample, text, of_context=of_context)
             tokens += len(text.ids)
@@ -114,6 +122,8 @@ def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool,
         texts = [("\n\n" if of_context else "\n").join(texts)]
     tokenizer: Any = as_text(loaded.tokenizer, *texts)
     try:
+        # Tokenised whole first, for the number of tokens that are cut off. The tokenizer itself reports only what it
+        # keeps.
         encoded = tokenizer(*texts, return_token_type_ids=True, verbose=False)
         length = len(encoded["input_ids"])
         if length > limit:
@@ -150,6 +160,8 @@ class _TextPasses:
         """Yield the outcomes of a group, in order."""
         texts = {place: text for place, (_, text) in enumerate(group) if isinstance(text, Text)}
         found: dict[int, Vector | UnscorableSampleError] = {}
+        # The longest first: a batch that does not fit is met at once, and the bound is halved before the others are
+        # filled.
         line = deque(sorted(texts, key=lambda place: len(texts[place].ids), reverse=True))
         while line:
             # As many as the budget allows if all are as long as the first, which is the longest.
@@ -164,6 +176,7 @@ class _TextPasses:
                 self.budget.halve(len(places) * len(batch[0].ids))
                 line.extendleft(reversed(places))
             else:
+                # Of a batch of one, there is nothing to halve: the text itself is too long for this device.
                 found[places[0]] = ShortOfMemoryError(out_of_memory_reason(len(batch[0].ids), _ADVICE))
         for place, (sample, text) in enumerate(group):
             yield _outcome(sample, text, found.get(place))
