@@ -6,6 +6,17 @@ gives the main thread some time to finish, then does the rest itself and ends th
 every moment.
 """
 
+# Why so much: a run must end within seconds, wherever it is. Passes take seconds, imports of torch take seconds, and a
+# server may hang for a minute. Python's own way, an exception in the main thread, waits for all of them. Killing at
+# once would lose the rows of the last seconds, and leave child processes with GPUs.
+#
+# The order of an end: ask the work to stop, tell child processes, save the rows, kill the rest, run the last calls,
+# leave. Each has its share of five seconds, and what takes longer is left behind. Nothing has to be repaired: the store
+# is consistent at every moment, and the next run continues.
+#
+# When another way is better: a server that may take minutes to end can wait for its work. A program without children
+# and threads needs only `except KeyboardInterrupt`.
+
 import logging
 import os
 import select
@@ -306,6 +317,8 @@ class _SignalWatch:
             _leave(number, self.error_stream, f"Interrupted, but stopping failed ({type(error).__name__}: {error}).")
 
     def _end(self, number: int) -> None:
+        # Every limit below counts from here. So steps that are quick leave their time to the later ones, and the sum is
+        # bounded.
         self._started = time.monotonic()
         working = bool(ENDING.at_request)
         ENDING.requested.set()
@@ -315,6 +328,7 @@ class _SignalWatch:
         if working and not self._wait(ENDING.unwound.is_set, until=min(_TELL_CHILDREN, self.longest_unwinding)):
             _signal_children(signal.SIGTERM)
             self._wait(ENDING.unwound.is_set, until=self.longest_unwinding)
+        # The process ends itself, in Dagster's way, and in time.
         if self.is_last_resort and ENDING.unwound.is_set():
             return
         self._call(self.save, _NOT_KEPT, until=_LONGEST_SAVING)
@@ -364,8 +378,10 @@ def _leave(number: int, error_stream: int | None, line: str) -> None:
         if error_stream is not None:
             shown = os.isatty(error_stream)
             red, plain, cursor = ("\033[31m", "\033[0m", "\r\033[K\033[?25h") if shown else ("", "", "")
+            # To the file's number: another thread may hold the lock of Python's stream, and wait for this one.
             os.write(error_stream, f"{cursor}{red}{line}{plain}\n".encode())
     finally:  # even if nobody is left to read it
+        # Not sys.exit: that would join threads, run exit handlers and flush buffers, each of which may hang.
         os._exit(128 + number)
 
 

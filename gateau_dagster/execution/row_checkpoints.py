@@ -1,5 +1,16 @@
 """Save rows of an unfinished shard in groups while they are computed, so that a killed run can be resumed."""
 
+# Why groups: a file per row could take longer than a short sample's pass, and is a request each on S3. A table at the
+# end of the shard would lose hours. A group is written after GROUP_SECONDS or GROUP_ROWS, whichever comes first. So a
+# kill costs at most that much work, and saving takes a small share of the time.
+#
+# Why not an append to one file: a kill can cut a row in half, several writers would mix their rows, and S3 cannot
+# append. Each group is a whole table with its own name. Names hold a random part for each writer, so that no lock is
+# needed.
+#
+# What is not kept: rows on the device at a kill with SIGKILL. After other signals, a thread calls `save_all_rows`
+# before the process ends.
+
 import threading
 import time
 import uuid
@@ -18,6 +29,7 @@ GROUP_SECONDS = 20.0
 GROUP_ROWS = 256
 
 
+# Global, since the thread that ends the process knows no shards. An empty set means that there is nothing to lose.
 _unsaved: "set[RowCheckpoints]" = set()
 
 
@@ -28,6 +40,7 @@ def save_all_rows() -> None:
         GateauError: the rows of a shard could not be written; those of the others are.
     """
     with ExitStack() as saving:
+        # ExitStack calls all of them, even if one fails, and raises the error only then.
         for checkpoints in [*_unsaved]:
             saving.callback(checkpoints.save)
 
@@ -49,6 +62,8 @@ class RowCheckpoints:
         self._waiting: list[Mapping[str, Any]] = []
         self._saved_at = time.monotonic()
         self._next, self._writer = 0, uuid.uuid4().hex[:12]
+        # An RLock, since `add` calls `save`. The lock keeps `save_all_rows` from writing a group that this thread is
+        # writing.
         self._lock = threading.RLock()  # see save_all_rows
 
     def load(self) -> pl.DataFrame:
@@ -58,6 +73,8 @@ class RowCheckpoints:
         for file in sorted(files):
             name = f"{self._folder}/{file.removesuffix(_ENDING)}"
             try:
+                # A group without a readable stamp is skipped. Its rows are recomputed, like those of a group that was
+                # never written.
                 if self._store.stamp(name) is not None:
                     frames.append(self._store.read(name))
             except DamagedTableError as error:  # its rows are recomputed
@@ -77,6 +94,8 @@ class RowCheckpoints:
         """Write the waiting rows as the next group."""
         with self._lock:
             if self._waiting:
+                # The waiting rows are dropped only after the write: a full disk leaves them here, and `close` tries
+                # once more.
                 frame = rows_frame(self._waiting, self._schema)
                 self._store.write(
                     frame, f"{self._folder}/{self._next}-{self._writer}", None, Stamp(fingerprint=self._scorer)
@@ -101,6 +120,7 @@ class RowCheckpoints:
         with self._lock:
             self._waiting = []
             _unsaved.discard(self)
+            # Of all scorers: rows of earlier settings would otherwise stay for ever, in case someone goes back to them.
             self._store.files.remove(self._shard_folder)
 
 

@@ -99,9 +99,15 @@ class ShardScorer:
         Raises:
             GateauError: reading or writing the store failed.
         """
+        # A piece whose rows all exist loads no model: removing a sample must cost no more than writing the table again.
         if not piece.lacking:
             return PieceResult()
-        samples = self._samples(store, piece)
+        # The texts of the last shard are kept, since its pieces follow each other. They are dropped before others are
+        # read, so that two shards are never in memory.
+        if self._texts is None or self._texts[0] != piece.shard:
+            self._texts = None
+            self._texts = piece.shard, store.read("raw_long_sft", piece.shard)
+        samples = self._texts[1].filter(pl.col("sample_id").is_in([*piece.lacking]))
         # The bytes of a sample's text, at least one: scoring time is roughly proportional to them.
         length = pl.sum_horizontal(pl.col("context", "instruction", "response").str.len_bytes())
         sizes = samples.select(size=1 + length)["size"].to_list()
@@ -109,6 +115,8 @@ class ShardScorer:
         counts = {work.asset: 0 for work in piece.works}
         rejects: dict[str, list[Reject]] = {asset: [] for asset in counts}
         with ExitStack() as ending:
+            # Entered before the model is loaded and before `_outcomes`: ExitStack closes in reverse, so the rows are
+            # saved last.
             partial = {work.asset: checkpoints(store, piece.shard, work) for work in piece.works}
             for each in partial.values():
                 ending.callback(each.close)
@@ -116,6 +124,8 @@ class ShardScorer:
             outcomes = ending.enter_context(closing(self._outcomes(self._requests(samples, piece))))
             for number, size in enumerate(sizes, start=1):
                 started = time.perf_counter()
+                # Samples and outcomes go in step, because outcomes come in the order of the samples. The model is ahead
+                # of this loop by the batches that are under way.
                 rows = next(outcomes, {})
                 seconds += time.perf_counter() - started  # without the time for saving them
                 for asset, row in rows.items():
@@ -124,22 +134,18 @@ class ShardScorer:
                         rejects[asset].append(row)
                     else:
                         partial[asset].add(row)
+                # By bytes of text and not by samples, since one long sample may take as long as a hundred short ones.
                 done += size
                 progress = ShardReport(
                     shard=piece.shard, scored=number, share=done / total, tokens=self._tokens, seconds=seconds
                 )
                 self._report(progress)
         wanted = {asset: sum(asset in assets for assets in piece.lacking.values()) for asset in counts}
+        # Before the result leaves: a sample that got neither a row nor a reject would be missing from the table without
+        # a trace.
         assert counts == wanted, "every sample is scored or rejected"
         computed = {asset: counts[asset] - len(rejects[asset]) for asset in counts}
         return PieceResult(computed=computed, rejects=rejects, effort=self._effort(counts, seconds))
-
-    def _samples(self, store: Store, piece: Piece) -> pl.DataFrame:
-        # The texts of the last shard are kept, since its pieces follow each other.
-        if self._texts is None or self._texts[0] != piece.shard:
-            self._texts = None
-            self._texts = piece.shard, store.read("raw_long_sft", piece.shard)
-        return self._texts[1].filter(pl.col("sample_id").is_in([*piece.lacking]))
 
     def _requests(self, samples: pl.DataFrame, piece: Piece) -> Iterator[RequestedRow]:
         for sample in samples_of(samples):
@@ -153,6 +159,8 @@ class ShardScorer:
         from gateau_dagster.models.memory import PeakMemory
 
         config, section = self._config, self._config.models[self._model]
+        # Once per piece, but the same model each time. Its measures begin anew with each piece, so that its effort can
+        # be added to that of others.
         self._loaded = self._load()
         length = config.scoring.max_length
         if section.task == "causal":
@@ -175,6 +183,7 @@ class ShardScorer:
 
         first = self._tables[0]
         with retained_memory(self._loaded.device):
+            # A piece has several tables only if one pass makes them: see `SampleTable.shared`.
             if len(self._tables) > 1:
                 assert first.shared is not None
                 yield from first.shared.score(self._loaded, requests, self._running)
@@ -199,6 +208,8 @@ class ShardScorer:
             "matrix_product_speed": matrix_product_speed(device, self._config.scoring.dtype),
         }
         works = {asset: self._running[asset].work for asset, number in samples.items() if number}
+        # Seconds cannot be measured per table, as their passes share batches. FLOPs divide them well: all run on one
+        # device.
         total = sum(work.flops for work in works.values())
         return {
             asset: {

@@ -3,6 +3,17 @@
 Whoever scores a piece saves its rows in the store, and reports the other samples to the maker of the tables.
 """
 
+# How a shard is brought up to date: `Piece.whole` finds the missing rows, and workers save them as checkpoints.
+# `finish_shard` reads all of them again and writes the table. So rows travel through the store and not through a queue.
+# A worker that dies leaves them behind, and one on another machine needs no connection for them.
+#
+# What it costs: each row is written twice, once in a group and once in the table. A row is small beside the passes that
+# made it.
+#
+# The invariant: a row counts if the digests of its sample and of its scorer are those of now. They are in the row, in
+# the path of its group, or in the stamp of its table. So any mix of older tables, killed runs and parallel workers
+# gives the same table.
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -99,11 +110,13 @@ class _ShardTable:
     def open(cls, store: Store, shard: str, work: TableWork, samples: pl.DataFrame) -> "_ShardTable":
         partial = checkpoints(store, shard, work)
         frames, previous = [partial.load()], store.stamp(work.asset, shard)
+        # A row does not say what computed it. The stamp does, once for the whole table.
         if previous is not None and previous.scorer == work.stamp.scorer:
             with suppress(DamagedTableError):  # it is about to be replaced
                 frames.append(store.read(work.asset, shard))
         # Rows of an interrupted run and of the previous table, by the same scorer from the same content.
         valid = pl.concat(frames).join(samples, on=["sample_id", "digest"], how="semi")
+        # A row may be there twice: in the previous table and in a group, or from two workers. Either is right.
         kept = valid.unique("sample_id", keep="first")
         missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")["sample_id"]
         return cls(partial=partial, kept=kept, missing=frozenset(missing))
@@ -128,7 +141,10 @@ def _finished(
     store: Store, shard: str, work: TableWork, samples: pl.DataFrame, results: Sequence[PieceResult]
 ) -> ShardResult:
     asset, table = work.asset, _ShardTable.open(store, shard, work, samples)
+    # Rejects are not saved as checkpoints: they come with the result of a piece. So a killed run computes them again.
     by_id = {reject.sample_id: reject for each in results for reject in each.rejects.get(asset, ())}
+    # A worker reported these rows as saved. If this machine does not see them, the table would lack rows that nobody
+    # rejected.
     lost = table.missing - by_id.keys()
     if lost:
         why = " ".join(table.partial.damaged) or "All machines must see the same store."
@@ -139,9 +155,11 @@ def _finished(
         )
     rejects = [by_id[sample_id] for sample_id in sorted(table.missing)]
     effort = _common_effort([each.effort[asset] for each in results if asset in each.effort])
+    # Rejects that may pass under other settings change the fingerprint of the table: see `Asset.is_current`.
     stamp = work.stamp.without([reject.sample_id for reject in rejects if reject.may_pass], work.memory)
     rows, rejected = table.kept.sort("sample_id"), rejected_frame(rejects)
     written = store.write(rows, asset, shard, replace(stamp, effort=effort), rejected)
+    # Only now that the table is written: a kill before it leaves both, and the next run takes the rows from either.
     table.partial.remove()
     computed = min(sum(each.computed.get(asset, 0) for each in results), rows.height)
     return ShardResult(table=rows, rejected=rejected, computed=computed, reused=rows.height - computed, stamp=written)
