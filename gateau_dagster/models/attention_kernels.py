@@ -113,6 +113,7 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, lengths: tuple[i
         for some, rows in row_blocks(q, key.shape[0], 0, length, how):
             first = how.first_key(rows.start)
             sinks = None if how.sinks is None else how.sinks.unflatten(0, (-1, groups))[some]
+            # Recomputed in the backward pass: kept, the weights of all blocks together would be the T x T matrix again.
             block = checkpoint(
                 _block,
                 q.unflatten(0, (-1, groups))[some, :, rows],
@@ -175,9 +176,11 @@ def attend_documents(
     that are read; others may be zeros. On CUDA and in a sliding window no kernel is faster for some rows.
     """
     size, width = query.shape[-1], value.shape[-1]
+    # Exact and slow, for models such as Gemma 2 and gpt-oss.
     if how.softcap is not None or how.sinks is not None or width > size:
         return _in_blocks(query, key, value, lengths, how, spans)
     if width < size:  # the kernels need equal sizes
+        # Zeros add nothing to the weighted sum, and are cut off again.
         value = pad(value, (0, size - width))
     full = how.window is None or how.window >= max(lengths)
     uneven = len(set(lengths)) > 1 or not full

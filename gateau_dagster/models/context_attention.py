@@ -55,6 +55,8 @@ class _AttentionCollector:
     def observe(self, query: Tensor, key: Tensor, pattern: MaskPattern, how: AttentionSpec) -> None:
         """Add a layer's query [H, T, D] and key [H_kv, T, D]."""
         total = torch.zeros(query.shape[1], dtype=torch.float64, device=query.device)
+        # Only rows of the response, and only keys that they see: in a chunked layer, a row sees nothing before its
+        # chunk.
         for piece, rows in self._pieces(query.shape[1], pattern):
             into, q, k = total[piece], query[:, piece], key[:, piece]
             for heads, some in row_blocks(q, k.shape[0], *rows, how):
@@ -103,6 +105,7 @@ def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
     except UnknownAttentionError as error:
         raise _unsupported(loaded, str(error)) from error
     expected = attention_layers_of(loaded.model.config)
+    # A layer that does not call the interface would be missing in the mean, silently. So they are counted.
     if len(collector.layers) != expected:
         raise _unsupported(loaded, f"it called the interface {len(collector.layers)} times for {expected} layers")
     layers = [layer.to(loaded.device) for layer in collector.layers]  # with device_map, they are on several GPUs

@@ -104,6 +104,7 @@ def matrix_product_speed(device: str, dtype: str) -> float | None:
 
     place, threads = resolve_device(device), torch.get_num_threads()
     on_cpu = place.type == "cpu"
+    # The fastest of several: whatever else runs can only slow a product down. A mean would measure the neighbours.
     size, end, seconds = 512 if on_cpu else 8192, time.monotonic() + _SECONDS, list[float]()
     torch.set_num_threads(1)
     try:

@@ -9,6 +9,13 @@ of their width. A recurrent layer's state of n numbers counts as 3 n multiply-ad
 That is an approximation: the work of xLSTM, RWKV and RecurrentGemma outside their matrices is not counted.
 """
 
+# The count serves the estimates of `gateau plan`, the shares of a joint pass, and the share of a device's peak in the
+# report. Estimates divide it by a measured speed. What is left out of both cancels, such as norms, softmax and
+# rotations.
+#
+# When another way is better: torch's FlopCounterMode counts what a pass runs, but needs the pass.
+# tests/models/test_flops.py compares the two.
+
 from __future__ import annotations
 
 from collections import Counter

@@ -91,6 +91,7 @@ class Passes:
 
     def run(self, *, flush: bool) -> None:
         """Run the queued prompts in order as full batches; with `flush`, also a last small one."""
+        # Without `flush`, only full batches: a small one costs the same overhead, and the next sample will fill it.
         while self.queue and (flush or self.queued_tokens >= self.budget.tokens):
             self._run_batch(self._next_batch())
 
@@ -105,6 +106,8 @@ class Passes:
             nll = None if perplexity is None else token_nll(self.loaded, found.states, prompt.response)
             return found.attention, nll
 
+        # Attention and NLL in one attempt: the output layer reads the states of this pass, which are freed when `run`
+        # returns.
         made = unless_out_of_memory(run)
         if made is None:
             return None
@@ -122,6 +125,8 @@ class Passes:
         """Take as many prompts from the queue as the budget allows, at least one."""
         batch: list[NllJob] = []
         tokens = 0
+        # In order and without looking for smaller prompts to fill the gap: a sample's prompts stay together, so its row
+        # can leave early.
         while self.queue and (not batch or tokens + self.queue[0].prompt.length <= self.budget.tokens):
             batch.append(self.queue.popleft())
             tokens += batch[-1].prompt.length
@@ -134,15 +139,18 @@ class Passes:
         nll = unless_out_of_memory(lambda: response_nll(self.loaded, prompts))
         if nll is not None:
             self._deliver(batch, nll)
+        # It does not fit alone either, so half of it makes no sense: a prompt cannot be split.
         elif len(batch) == 1:
             batch[0].too_large = True
         else:
             tokens = sum(prompt.length for prompt in prompts)
             self.budget.halve(tokens)
+            # Back in their order: whoever waits needs the prompts of the oldest sample first.
             self.queue.extendleft(reversed(batch))
             self.queued_tokens += tokens
 
     def _deliver(self, batch: list[NllJob], nll: Tensor) -> None:
+        # One copy per batch, of which each prompt has a part: a copy for each prompt would be a call for a few numbers.
         copy = HostCopy(nll)
         first = 0
         for job in batch:
@@ -158,6 +166,8 @@ class Passes:
         flops = 0.0
         if self.shape is not None:
             rows = len(prompt.response)
+            # Counted as it is computed. The estimate in `gateau plan` uses the same function, so that both can be
+            # compared.
             narrow = packs_documents(self.loaded) and narrows_last_layer(self.loaded)
             length = np.array([float(prompt.length)])
             flops = float(self.shape.pass_flops(length, np.array([float(rows)]) if narrow else None)[0])
@@ -183,6 +193,7 @@ def response_states(loaded: LoadedModel, prompts: Sequence[Prompt]) -> Tensor:
     alone. Raises GateauError if tokenizer and model do not belong together, or the model cannot be split.
     """
     if not packs_documents(loaded):
+        # One prompt per pass still shares the output layer's chunks with the others of its batch.
         return torch.cat([_predicting(lone_states(loaded, prompt.ids), prompt, 0) for prompt in prompts])
     spans = [predicting_span(prompt) for prompt in prompts] if narrows_last_layer(loaded) else None
     states, starts = packed_states(loaded, [prompt.ids for prompt in prompts], read=spans)
@@ -211,6 +222,8 @@ def token_nll(loaded: LoadedModel, states: Tensor, targets: Sequence[int]) -> Te
     wanted = torch.tensor(targets)
     if states.is_cuda:
         wanted = wanted.pin_memory().to(states.device, non_blocking=True)
+    # The chunk is bounded by its logits, rows times vocabulary. So its memory is the same for any vocabulary, batch and
+    # length.
     step = max(1, _LOGITS_PER_CHUNK.get(states.device.type, 2**23) // vocabulary(loaded))
     # Write in place: small results kept between the chunks would keep the memory of each chunk.
     nll = torch.empty(len(targets), dtype=torch.float64, device=states.device)

@@ -4,6 +4,14 @@ In the last layer, keys and values are those of all tokens. Only the rows that a
 on each token by itself: feed-forward layer, query and output projections, and the queries of attention.
 """
 
+# Why the last layer is narrowed: scoring reads the states of the response only, a small part of a long prompt. In all
+# other layers, every token's states feed the keys and values of the layer above. Above the last one, nothing reads the
+# states of unread tokens. So of N layers, most of one is saved.
+#
+# Why with hooks: the layer's own code runs, with its norms, scales and experts. A copy of that code for each
+# architecture would be out of date with each release. The price is that parts are known by their names. A layer with
+# other names computes all rows, which is slower and as right.
+
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +50,8 @@ def head(loaded: LoadedModel, states: Tensor) -> Tensor:
     The model's own forward runs around a backbone that returns `states`. So whatever it does with logits (soft cap in
     Gemma, scales in Granite and Cohere) is done here too, without a list of architectures.
     """
+    # The output layer could be called as a module. But what a model does to logits around it (caps, scales) is in its
+    # forward, and differs.
     body = backbone(loaded)
     calls = 0
 
@@ -188,6 +198,7 @@ def _narrow(part: torch.nn.Module, rows: ReadRows, hooks: ExitStack) -> None:
 
     def after(_: torch.nn.Module, __: tuple[Any, ...], output: Any) -> Any:
         states, *rest = output if isinstance(output, tuple) else (output,)  # mixtures of experts also return logits
+        # Zeros, so that the residual sums of unread rows are defined. Nobody reads them.
         whole = states.new_zeros(*states.shape[:-2], total, states.shape[-1])
         whole.index_copy_(-2, rows.index(states.device), states)
         return (whole, *rest) if isinstance(output, tuple) else whole

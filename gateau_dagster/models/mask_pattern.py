@@ -4,6 +4,10 @@ transformers asks a mask function for the mask of a layer and passes the result 
 a description of the mask, after comparing it with the requested one.
 """
 
+# A mask of T x T booleans is 4 GiB at 64k tokens, and says what two numbers say. But a pattern is a claim about the
+# model's code. So each mask function that transformers passes is compared with the pattern at the places where patterns
+# differ. A model with another condition fails here, and gets one prompt per pass.
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache

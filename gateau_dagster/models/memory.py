@@ -1,5 +1,14 @@
 """Handle device memory: detect that it is full, bound the batches, and measure its use."""
 
+# Memory decides here how long a context can be and how fast a CPU scores. No estimate replaces a failed attempt: what
+# fits depends on other processes, fragmentation and kernels. So the code tries, halves, and remembers the bound.
+#
+# The price of a failure is one pass and a collection of garbage. `TokenBudget` makes it rare: a bound holds for all
+# later batches of the model, and only shrinks.
+#
+# `retained_memory` is for the CPU only. A GPU's allocator of torch keeps its blocks anyway. The system sees the
+# retained memory as used, so it is given back after the work.
+
 import ctypes
 import gc
 import resource
@@ -33,6 +42,7 @@ def retained_memory(device: torch.device) -> Iterator[None]:
     next pass requests them. On two cores that takes a fifth of the scoring time. Does nothing for a model on another
     device than the CPU, or if the C library is not glibc.
     """
+    # Not every C library has mallopt with these options: musl and macOS are left alone.
     libc = ctypes.CDLL(None) if device.type == "cpu" else None
     if libc is None or not hasattr(libc, "gnu_get_libc_version"):
         yield
@@ -40,6 +50,7 @@ def retained_memory(device: torch.device) -> Iterator[None]:
     global _users  # noqa: PLW0603
     with _lock:
         _users += 1
+        # Options hold for the process. The last user restores them, since another thread may score at the same time.
         if _users == 1:
             for option, value in _RETAIN.items():
                 libc.mallopt(option, value)
@@ -65,6 +76,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    # The words are those of torch's CPU allocator, of C++ and of cuBLAS. None of them raises a type that says so.
     text = str(error)
     return isinstance(error, RuntimeError) and any(part in text for part in _TEXTS)
 
@@ -83,6 +95,7 @@ def unless_out_of_memory(run: Callable[[], _Result]) -> _Result | None:
 
 def release_memory() -> None:
     """Release the memory of unreachable cycles and of the device's cache, so that a smaller batch finds it free."""
+    # Cycles first: their tensors hold blocks that the cache could otherwise not give back.
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
@@ -116,6 +129,7 @@ class TokenBudget:
 
     def halve(self, failed: int) -> None:
         """Halve the bound after a batch of `failed` tokens did not fit."""
+        # Half of what failed, not of what was allowed: the failed batch may have been far below the bound.
         _fitting[self._model] = max(1, min(failed, self.tokens) // 2)
 
 
@@ -135,6 +149,7 @@ class PeakMemory:
         self._cuda = device.type == "cuda"
         self.since_start = False
         if self._cuda:
+            # All GPUs, as a model with device_map is on several. Only the fullest one limits what fits.
             for index in range(torch.cuda.device_count()):
                 torch.cuda.reset_peak_memory_stats(index)
         else:

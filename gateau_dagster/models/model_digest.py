@@ -111,18 +111,16 @@ def _hub_commit(name: str, revision: str | None, place: str) -> str:
             raise refusal from error
         commit = _cached_commit(name, revision)
         if commit is None:
-            raise (refusal or _unreachable(name, place, error)) from error
+            is_offline = "Offline" in type(error).__name__
+            first = "HF_HUB_OFFLINE is set: unset it, " if is_offline else "Check the network, "
+            unreachable = TransientError(
+                "hub.unavailable",
+                f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached "
+                f"({said(error)}). {first}correct the path, or download the model first: hf download {name}",
+            )
+            raise (refusal or unreachable) from error
     assert commit is not None
     return commit
-
-
-def _unreachable(name: str, place: str, error: Exception) -> TransientError:
-    offline = "HF_HUB_OFFLINE is set: unset it, " if "Offline" in type(error).__name__ else "Check the network, "
-    return TransientError(
-        "hub.unavailable",
-        f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached ({said(error)}). "
-        f"{offline}correct the path, or download the model first: hf download {name}",
-    )
 
 
 def check_downloadable(model: ModelConfig, *, place: str) -> None:

@@ -74,6 +74,7 @@ def document_attention(
     output are defined in these rows only. Raises UnknownAttentionError, here or from the model, if its attention cannot
     be replaced exactly.
     """
+    # The model's own attention comes back afterwards, since the same object is used for passes of other kinds.
     own = loaded.model.config._attn_implementation or "sdpa"
     loaded.model.set_attn_implementation(NAME)
     if loaded.model.config._attn_implementation != NAME:
@@ -139,6 +140,8 @@ def packed_states(
     UnknownAttentionError if this model's attention cannot be replaced.
     """
     spans = [(0, len(document)) for document in documents] if read is None else read
+    # Documents of one length become neighbours: then one call of a kernel serves them all, where no kernel takes mixed
+    # lengths.
     order = sorted(range(len(documents)), key=lambda index: (-len(documents[index]), spans[index]))
     lengths = tuple(len(documents[index]) for index in order)
     starts = [0] * len(documents)
@@ -213,6 +216,8 @@ def _probe(loaded: LoadedModel) -> bool:
     size = min(vocabulary(loaded), 3 * _PROBE) // 3
     first, other, document = (tuple(range(start * size, (start + 1) * size)) for start in range(3))
     try:
+        # Behind two different documents: a model that looks across the border gives two results. Compared with `alone`,
+        # it also shows other mistakes, such as wrong positions.
         behind = [packed_states(loaded, [one, document])[0][size:] for one in (first, other)]
     except (UnknownAttentionError, TypeError, AttributeError):  # the latter two: it does arithmetic with its mask
         return False

@@ -3,6 +3,13 @@
 Prefix and context are tokenised separately. Suffix and response are one text, as a model reads it; see divided().
 """
 
+# Why the parts are tokenised apart: a segment of the context is also shown alone, with the tokens that it has in the
+# whole prompt. So the context is tokenised by itself, and cut by tokens. A cut text would be tokenised again, and could
+# get other tokens.
+#
+# What it costs: the tokens at the borders of the context may differ from those of the whole text. Suffix and response
+# are one text, because there a wrong token costs most: see `divided`.
+
 from __future__ import annotations
 
 import sys
@@ -95,6 +102,7 @@ def build_prompt(
     suffix, response = divided(tokenizer, after, _shown(tokenizer, sample.response, template), rendered=rendered)
     if not response:
         raise UnscorableSampleError("the response has no tokens")
+    # The context is cut at its start, as theta_A's window cuts it: what is next to the response stays.
     room = max_length - len(prefix) - len(suffix) - len(response)
     if room < 0:
         raise UnscorableSampleError(
