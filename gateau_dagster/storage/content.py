@@ -23,6 +23,8 @@ def frame_digest(frame: pl.DataFrame) -> str:
     It depends on the values, not on their buffers. A table that was filtered, joined or read back from a file has other
     buffers (values below nulls, shared strings) than an equal new one. Texts are not copied as a whole.
     """
+    # By values and not by the file's bytes: these change with the version of the Parquet writer, and with the sizes of
+    # its groups. Then an equal table would count as another one.
     digest = hashlib.sha256()
     for name, kind in frame.schema.items():
         digest.update(f"{name}\0{kind}\0{frame.height}\n".encode())

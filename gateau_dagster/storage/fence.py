@@ -85,6 +85,7 @@ def _parsed(text: str) -> list[Token]:
     return [Token(**each) for each in json.loads(text)] if text else []
 
 
+# Read once, at import: a child process has its tokens before any of its code commits something.
 _process = _Process(tokens=_parsed(os.environ.get(_VARIABLE, "")))
 _instead: ContextVar[tuple[Token, ...] | None] = ContextVar("instead", default=None)
 
@@ -110,6 +111,7 @@ def holding(token: Token, *, alone: bool) -> Iterator[None]:
     """
     before, variable = _process.tokens, os.environ.get(_VARIABLE)
     _process.tokens = [*([] if alone else before), token]
+    # In the environment, because children of children get them, too: training starts processes that start others.
     os.environ[_VARIABLE] = exported()
     try:
         yield
@@ -121,6 +123,8 @@ def holding(token: Token, *, alone: bool) -> Iterator[None]:
 @contextmanager
 def acting_as(*tokens: Token) -> Iterator[None]:
     """Make this thread prove these tokens instead of those of the process, within the block."""
+    # A context variable, so that it holds for one thread: the one that renews proves its lease only, and a take-over
+    # proves none.
     earlier = _instead.set(tokens)
     try:
         yield
@@ -174,12 +178,15 @@ class Fence:
         for token in self.tokens:
             try:
                 data = self._patiently(token.name)
+            # A release keeps the file, so a missing one means that a take-over removed it.
             except FileNotFoundError:
                 raise LeaseLostError("storage.lease_lost", loss_message(self._root)) from None
+            # The id decides, not the number: see `lease` on numbers that two owners took.
             if token.lease.encode() not in data and _is_other(data):
                 raise LeaseLostError("storage.lease_lost", loss_message(self._root))
 
     def _patiently(self, name: str) -> bytes:
+        # Patient with stale handles only. Any other failure is no proof, so the commit fails.
         for _ in range(_READS):
             try:
                 return self._read(name)
@@ -218,6 +225,7 @@ def roots_to_prove() -> list[str]:
     """Return the stores whose leases this process has, every few seconds; else none. For work outside a store."""
     now = time.clock_gettime(_CLOCK)
     with _process.lock:
+        # A look is a read of the store. Work such as training asks after each step, which may take less than a read.
         if now - _process.looked < _SECONDS_BETWEEN_LOOKS:
             return []
         _process.looked = now
@@ -226,6 +234,7 @@ def roots_to_prove() -> list[str]:
 
 def numbers_in(name: str) -> Sequence[int]:
     """Return the leases that a temporary's name contains; empty for any other name."""
+    # A name that only looks like ours is left alone: the sweep removes what these numbers name.
     for part in name.split("."):
         numbers = part.removeprefix(_MARK).split("-") if part.startswith(_MARK) else []
         if numbers and all(number.isdecimal() for number in numbers):

@@ -175,6 +175,7 @@ class Lease:
                 self._holder = replace(self._holder, since=now, renewed_at=now)
                 if self._take(max(numbers, default=0) + 1):
                     break
+            # Renewed from the first moment: fencing the old owner may take longer than a lease lives.
             self._thread.start()
             try:
                 self._fence(living)
@@ -302,6 +303,8 @@ class Lease:
             except LeaseLostError as error:
                 self._lose(str(error))
                 self._say(self._lost)
+                # As Ctrl-C ends the run: children end, and what can be kept is kept. Its commits fail from now on in
+                # any case.
                 os.kill(os.getpid(), signal.SIGINT)
                 return
             except (GateauError, OSError):

@@ -3,6 +3,13 @@
 Below: caches of measurements and digests between commands, small JSON files that are safe to delete.
 """
 
+# Why a temporary file and a rename: rename is the one operation that replaces a file at once on local disks, NFS and
+# Lustre. Written in place, a file is half old and half new after a kill, and for every reader meanwhile.
+#
+# What it costs: one fsync per file, which is milliseconds on a disk and more on a network. Without it, a power cut may
+# leave a name without content, since a file system may order the rename before the data. The folder itself is not
+# synced: losing the rename leaves the old file, which is whole.
+
 import errno
 import json
 import logging
@@ -36,6 +43,8 @@ def replace_local(path: Path, fill: Callable[[Path], None], fence: Fence | None 
         with _filled(path, fill) as temporary:
             temporary.replace(path)
         return
+    # Proved once the content is on the disk, right before the rename. After a take-over between the two, the temporary
+    # is gone and the rename fails.
     with _filled(path, fill, fence.mark) as temporary, fence.committing():
         temporary.replace(path)
 
@@ -46,6 +55,7 @@ def sweep_local(root: Path, is_dead: Callable[[int], bool]) -> None:
     A folder that was being published only loses the lease's name: the next publication completes or discards it.
     """
     for folder, folders, files in os.walk(root):
+        # Not walked into: the folder gets its plain name back as a whole.
         for name in [name for name in folders if any(map(is_dead, numbers_in(name)))]:
             folders.remove(name)
             place, plain = Path(folder, name), Path(folder, re.sub(r"\.lease-[\d-]+", "", name))
@@ -69,6 +79,7 @@ def check_apart(file: Path, used: Iterable[tuple[str, Path]]) -> None:
     Raises:
         GateauError: the file is one of them.
     """
+    # Compared by inode as well as by name: hard links, and file systems that ignore case, give one file two names.
     named = file.parent.resolve() / file.name  # a link itself would be replaced, not what it leads to
     places = {each: None for place in (named, file.resolve()) for each in (place, *place.parents)}
     present = {identity for place in places if (identity := _identity(place)) is not None}
@@ -94,6 +105,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def write_if_other(path: Path, text: str) -> None:
     """Replace a file by this text unless it has it already, which keeps its time."""
     data = text.encode()
+    # A new time would make every cache that knows the file by its time read it again.
     if not path.exists() or path.read_bytes() != data:
         replace_local(path, partial(fill_with, data=data))
 
@@ -127,6 +139,8 @@ def create_local(path: Path, data: bytes) -> bool:
     """
     with _filled(path, partial(fill_with, data=data)) as temporary:
         try:
+            # Not O_EXCL: that makes the name first and the content later, so a reader could see an empty file. A link
+            # has both at once, and fails if the name exists.
             os.link(temporary, path)
         except FileExistsError:
             # An NFS client that lost the server's answer asks again: then the link exists, and it is ours.
@@ -193,6 +207,7 @@ def fill_with(path: Path, data: bytes) -> None:
 def _filled(path: Path, fill: Callable[[Path], None], mark: str = "") -> Iterator[Path]:
     """Yield a new file beside `path`, filled and flushed; remove its name afterwards. `mark`: of the lease."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A random part, as two processes may replace one file at a time. The last rename wins, and both files are whole.
     named = f"{mark}.{secrets.token_hex(4)}" if mark else secrets.token_hex(4)
     temporary = path.with_name(f".{path.name}.{named}.tmp")
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -250,6 +265,8 @@ def recall_all(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
+    # A cache with a flipped bit would give a wrong digest of an input, silently. So it carries its own, and a damaged
+    # cache is an empty one.
     values = content.get(_VALUES) if isinstance(content, dict) else None
     if not isinstance(values, dict) or content.get(_DIGEST) != fingerprint(values):
         return {}

@@ -1,5 +1,12 @@
 """Write atomic objects on S3: each appears as a whole, when its upload is committed."""
 
+# S3 has no rename. Two of its operations appear at once, though: a copy on the server, and the completion of an upload
+# in parts. Both are commits here. What happens before them can be thrown away: a small object below `_commits/`, or
+# parts that no listing shows.
+#
+# What it costs: a small object takes four requests under a lease and one without. Parts of an upload that nobody
+# completes are paid for until they are aborted. The sweep aborts those of dead leases, and `gateau clean` the others.
+
 import json
 import time
 import uuid
@@ -35,6 +42,7 @@ def replace_object(
         LeaseLostError: another run has taken over the store; the temporary object is removed.
     """
     left = iter(pieces)
+    # Two pieces are read ahead, to know whether one request is enough. The content need not fit into memory.
     first, second = next(left, b""), next(left, None)
     fenced = fence if fence is not None and fence.tokens else None
     note = "" if fenced is None else f"{root}/{COMMITS}/{fenced.mark}/{uuid.uuid4().hex}"

@@ -86,6 +86,8 @@ class ProcessIdentity:
 
     def state(self) -> State:
         """Return whether the process runs; "unknown" if that is not visible from here. A zombie is gone."""
+        # "unknown" is the answer where nothing can be seen. Taken for gone, a live run on another machine would lose
+        # its store. The lease then decides by time.
         if self.boot_id != _boot_id():
             restarted = self.machine != "" and (self.host, self.machine) == (socket.gethostname(), _machine())
             return "gone" if restarted else "unknown"

@@ -1,5 +1,15 @@
 """Make s3fs patient: retry requests that may succeed later, after growing pauses."""
 
+# Why here and not in the callers: a request that fails for a moment must look like a slow one to all of them. A run of
+# days makes so many that one failure in a million would end it.
+#
+# Two layers could repeat. botocore repeats requests, but not the reading of a body that breaks off. s3fs repeats both.
+# Two layers together would multiply their tries, and a dead server would be noticed after many minutes. So botocore's
+# is switched off (`remote.S3_CLIENT`), and only s3fs repeats.
+#
+# A conditional write is repeated, too, although its first try may have succeeded. The next is then refused because of
+# it. `objects.create_object` knows its write by a mark.
+
 from typing import Any
 
 from aiobotocore.session import AioSession
@@ -29,6 +39,8 @@ class GivenUpError(OSError):
 
 def is_transient(error: BaseException | None) -> bool:
     """Return whether the answer may differ next time."""
+    # An answer is judged by its status and code, and a failure without an answer by its class. All others, such as
+    # missing rights, would fail again.
     if not isinstance(error, ClientError):
         return isinstance(error, (*S3_RETRYABLE_ERRORS, *_BROKEN))
     response: Any = error.response
@@ -43,6 +55,7 @@ def make_patient(s3: Any, tries: int) -> None:
     both.
     """
     s3.retries = tries
+    # fsspec may return the same file system twice, and one wrapper is enough.
     if "_call_s3" in vars(s3):
         return
     s3.session = AioSession(**s3.kwargs)  # the session that s3fs would create on connecting

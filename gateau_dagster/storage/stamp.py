@@ -1,5 +1,15 @@
 """Define the stamp of an output, the digests that decide whether work is needed, and JSON that detects flipped bits."""
 
+# Why a stamp holds the parts of its fingerprint, and not the hash only: the hash says that something differs, the parts
+# say what. "changed: models.short.window 64 → 48" is what a user needs before a day of GPU time. The price is some
+# bytes per table.
+#
+# Why two digests: `fingerprint` is known before the work, from what goes in. `content` is known after it, from what
+# came out. An output that comes out equal stops the work that reads it by content.
+#
+# What is not in a fingerprint: times, paths, devices, batch sizes and measured effort. So a copied store is up to date,
+# and another machine continues the work.
+
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -9,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 def sealed(content: Mapping[str, Any], key: str = "digest") -> dict[str, Any]:
     """Return the object with its digest under `key`. Infinity and NaN are kept, as Python writes them."""
+    # Digested as a reader will see it: JSON turns keys into texts and tuples into lists.
     as_read = json.loads(json.dumps(content))  # keys are texts
     return {key: _digest(as_read), **as_read}
 
@@ -21,6 +32,7 @@ def unsealed(data: str | bytes, key: str = "digest") -> dict[str, Any]:
     """
     try:
         content = json.loads(data)
+    # A file of a million brackets is valid JSON for the parser until its stack ends.
     except RecursionError as error:
         raise ValueError("no object") from error
     if not isinstance(content, dict):
@@ -32,11 +44,14 @@ def unsealed(data: str | bytes, key: str = "digest") -> dict[str, Any]:
 
 
 def _digest(content: dict[str, Any]) -> str:
+    # 64 bits: this detects flipped bits, not forgery.
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
     """Return 32 hex digits of SHA-256 over the canonical JSON of `parts`; equal in every process for equal parts."""
+    # Canonical: sorted keys, no spaces, ASCII only, no NaN. A fingerprint must be the same in every process, release
+    # and locale.
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -93,6 +108,8 @@ class Stamp:
         names = sorted(absent)
         if not names:
             return self
+        # Another fingerprint than that of the complete table: readers made from an incomplete table are stale once it
+        # is complete. The ids are in it, as other missing rows are another input.
         made = fingerprint({"complete": self.fingerprint, "memory": means, "absent": names})
         return replace(self, fingerprint=made, complete=self.fingerprint, lacking=means)
 
@@ -104,6 +121,8 @@ class Stamp:
     def from_json(cls, text: str | bytes) -> "Stamp":
         """Return the stamp from `to_json` output; raise ValueError for anything else, and for any changed byte."""
         data = unsealed(text, "check")
+        # Stamps of earlier releases stay readable. An unknown field is refused: a newer release wrote it, and may mean
+        # something else.
         for old, new in _OLD_NAMES.items():
             if old in data:
                 data[new] = data.pop(old)
