@@ -1,5 +1,15 @@
 """Join the models' tables shard by shard, compute the final score of all samples (Eqs. 2 and 6), and rank them."""
 
+# Why by shard and then whole: a shard's tables have lists per token and segment, and only numbers per sample are kept
+# of them. Ten million samples then take about a gigabyte. The scores need all samples at once, since some
+# normalisations are over the data set.
+#
+# Three faults would give a wrong ranking without an error, so they are looked for. A sample may be there twice, its
+# rows may be of different versions, and the models may tokenise differently.
+#
+# What it costs: each preset sorts all samples. All three are computed for any `selection.preset`, because the report
+# compares them.
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -65,11 +75,13 @@ def join_shard(tables: Mapping[str, pl.DataFrame]) -> JoinedShard:
     """Join a shard's `tables` by name, with at least READ_COLUMNS."""
     short, long, cam = (tables[name].select(columns) for name, columns in READ_COLUMNS.items())
     twice = {name: _repeated(tables[name]["sample_id"]) for name in READ_COLUMNS}
+    # A join would multiply repeated rows. The frame stays empty, and `join_all` names the samples.
     if any(ids.len() for ids in twice.values()):
         short = short.clear()
     left = _renamed(short, "short").rename({"response_tokens": "response_tokens_short"})
     joined = left.join(_renamed(long, "long"), on="sample_id")
     joined = joined.join(cam.rename({"digest": "digest_cam"}), on="sample_id")
+    # Rows of one sample from before and after an edit may meet while its tables are partly up to date.
     versions = (pl.col("digest_short") != pl.col("digest_long")) | (pl.col("digest_long") != pl.col("digest_cam"))
     return JoinedShard(
         frame=joined.select(pl.col(name).cast(kind) for name, kind in MEASURES.items()),
@@ -217,6 +229,8 @@ def _preset_columns(measures: pl.DataFrame, preset: Preset, alpha: float) -> dic
 
 def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:
     """Return the ranks, 1 is the best, int32 [|D|]; ties break by place."""
+    # Two groups and not one sort: a sample without segments to compare has no second term, and no number in its place
+    # would be fair. So it comes last, whatever its first term is.
     null = np.isnan(scores.cas_term)
     known, unknown = np.flatnonzero(~null), np.flatnonzero(null)
     first = known[_descending(score[known])]
@@ -246,6 +260,7 @@ def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
             "selection.method gives no sample a score, so none can be chosen: read the reasons in its table and "
             "in the rejected tables before it",
         )
+    # Ties by id: an order that depends on the shards' order would change with their number.
     ordered = known.sort("score", "sample_id", descending=[True, False])
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
 

@@ -280,6 +280,8 @@ def _rates(seen: int, total: int, seed: int) -> _Rates:
     assert 0 <= seen <= total and total > 0
     rng = np.random.default_rng(seed)
     model = rng.integers(len(FOUND), size=_DRAWS)
+    # Jeffreys' prior keeps the draws inside (0, 1), also where all or none were found. A normal interval of so large a
+    # share would reach above 1.
     sensitivity, specificity = (
         rng.beta(counts[model, 0] / _SIZES + 0.5, (counts[model, 1] - counts[model, 0]) / _SIZES + 0.5)
         for counts in (np.asarray(FOUND, dtype=np.float64), np.asarray(SPARED, dtype=np.float64))
@@ -310,6 +312,8 @@ def far_deficit(sums: pl.DataFrame, *, seed: int = 0) -> Deficit:
     Intervals resample the samples, or groups of them above 1,000. The interval of a single sample is the whole range of
     a difference of probabilities.
     """
+    # Samples are resampled, not tokens: the tokens of one response depend on the same text, so they are not
+    # independent.
     held = sums.filter((pl.col("far_tokens") > 0) | (pl.col("near_tokens") > 0))
     table = held.select("far_sum", "far_tokens", "near_sum", "near_tokens").to_numpy().astype(np.float64)
     rng = np.random.default_rng(seed)
@@ -361,6 +365,8 @@ def fitted_slope(samples: Sequence[float], losses: Sequence[float]) -> Slope | N
     spread, freedom = float(((x - x.mean()) ** 2).sum()), len(x) - 2
     slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread
     residual = float(((y - y.mean() - slope * (x - x.mean())) ** 2).sum())
+    # With three models there is one degree of freedom, whose t quantile is 12.7 instead of 1.96. The prior is normal,
+    # so the standard error is widened before the two are combined.
     widened = float(stdtrit(freedom, 1 - _TAIL) / stdtrit(1e9, 1 - _TAIL))
     error = max(1e-6, widened * math.sqrt(residual / freedom / spread))
     weight, prior = error**-2, SLOPE_DEVIATION**-2
@@ -409,25 +415,33 @@ def forecast(
         pool = pool.sort(~pl.col("picked"), "rank", "sample_id").unique("digest", keep="first", maintain_order=True)
     pool = pool.sort("rank", "sample_id")
     known, seen = pool["dependency"].count(), int(pool["far"].sum())
+    # Labels of the user's data are better than rates measured on other text, so they replace these where they exist.
     counted = _counted_rates(pool.filter(pl.col("dependency").is_not_null()), ground_truth)
     use = far_use(samples, rule, counted) if use is None else use
     rates = counted or _rates(seen, max(1, known), seed)
     point = counted or _point_rates(seen, max(1, known))
     far = _estimated(point.far.item(), rates.far)
     share = max(LEAST_USE, far.value) if use is None else use
+    # Random choices are as large as this one in the unit of the rule. With a budget in tokens, a choice of long samples
+    # has fewer of them.
     cost = pool["tokens"].to_numpy().astype(np.float64) if unit == "tokens" else np.ones(pool.height)
     picked, is_far = pool["picked"].to_numpy(), pool["far"].to_numpy()
     amount, count, count_far = float(cost[picked].sum()), int(picked.sum()), int(is_far[picked].sum())
     names, strata = _strata(pool)
+    # `mix` and `clean` leave unpredictable samples out on purpose. Counted as strata, they would lower the coverage of
+    # every good choice.
     strata = np.where(pool["dependency"].eq_missing("unpredictable"), -1, strata)
     drawn = _random_draws(cost, amount, is_far, strata, seed)
     top = np.cumsum(cost) <= amount
     random_count, random_far = drawn[:, 0].mean(), drawn[:, 1].mean()
+    # Another stream than that of the rates, so that rates and slopes are independent.
+    rng = np.random.default_rng([seed, 1])
+    slope_draws = [rng.normal(slope.mean, slope.deviation, size=_DRAWS) for slope in (slopes.far, slopes.rest)]
     changes = [
         _changes(each, (count, count_far), (random_count, random_far), share, *slope)
         for each, slope in (
-            (point, (np.array([slopes.far.mean]), np.array([slopes.rest.mean]))),
-            (rates, _slope_draws(slopes, seed)),
+            (point, [np.array([slopes.far.mean]), np.array([slopes.rest.mean])]),
+            (rates, slope_draws),
         )
     ]
     far_change, rest_change, use_change = (
@@ -488,18 +502,13 @@ def _random_draws(cost: Vector, amount: float, is_far: np.ndarray, strata: np.nd
     size = int(strata.max(initial=-1)) + 1
     every = max(1, len(np.unique(strata[strata >= 0])))
     for _ in range(_RANDOM_DRAWS):
+        # All orders are equally likely, so the first samples that fit are a uniform choice.
         order = rng.permutation(len(cost))
         taken = order[: int(np.searchsorted(np.cumsum(cost[order]), amount, side="right"))]
         met = np.zeros(size, dtype=bool)
         met[strata[taken][strata[taken] >= 0]] = True
         rows.append((len(taken), is_far[taken].sum(), met.sum() / every))
     return np.array(rows, dtype=np.float64)
-
-
-def _slope_draws(slopes: Slopes, seed: int) -> tuple[Vector, Vector]:
-    rng = np.random.default_rng([seed, 1])
-    far, rest = (rng.normal(slope.mean, slope.deviation, size=_DRAWS) for slope in (slopes.far, slopes.rest))
-    return far, rest
 
 
 def _changes(
@@ -523,6 +532,8 @@ def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
     model has a far deficit, the pool has too small a share of far text, the choice has more, and the pool holds enough.
     Else `level`: clean random samples are expected to do as well. The thresholds are constants of this module.
     """
+    # Two questions in turn. Does the choice do harm? Then nothing else counts. If not, is every condition of a gain
+    # met? One missing is enough for `level`: a random choice costs nothing, so the burden of proof is on the selection.
     against = []
     if found.covered < LEAST_COVERAGE * found.covered_random:
         against.append(
@@ -605,6 +616,7 @@ def decided(
     Raises:
         GateauError: the data cannot satisfy `mix`.
     """
+    # The forecast is of `mix` only: a random choice is what it is compared with.
     mix = rule.under("mix")
     readable = samples.filter(pl.col("response_tokens").is_not_null())
     prediction = forecast(readable, mix, sums, chosen=chosen_ids(samples, mix), trains_other=trains_other)

@@ -61,6 +61,7 @@ def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """
     assert isinstance(rule.use, dict)
     # A far share of zero keeps far samples out of the draw.
+    # Exact fractions: 0.29 · 100 as floats is below 29, and quotas are rounded down first.
     shares: dict[DependencyClass, Fraction] = {
         name: as_written(share) for name, share in rule.use.items() if share or name == "far"
     }
@@ -123,6 +124,8 @@ def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     `far`: see `mix`, sorted by rank, samples with a score; `stratum` as in `with_strata`.
     """
     ordered = by_score(far, rule).with_columns(position=pl.int_range(pl.len()))
+    # No quota per stratum is computed: sorted by this number, every first k samples have the proportions. So a larger
+    # amount extends a smaller choice.
     enters = (pl.int_range(pl.len()).over("stratum") + 0.5) / pl.len().over("stratum")
     return ordered.with_columns(enters=enters).sort("enters", "position").drop("enters", "position")
 
@@ -227,8 +230,12 @@ def _of_part(
         for name in shares
         for members in [samples.filter(kind=name)]
     }
+    # The order of the three steps matters. Quotas are filled first, then the draw takes what they left. Far samples
+    # fill up last, so that they take other places only when no other sample is left.
     quotas = largest_remainder({**shares, _REST: 1 - sum(shares.values(), Fraction(0))}, amount)
     taken = {name: affordable(members, quotas[name], "cost") for name, members in orders.items()}
+    # Only a class that is used up gives its rest away. One that stops because its next sample is too long keeps it:
+    # otherwise a budget would shift to other classes by the accident of lengths.
     left = sum(quotas[name] - _cost(part) for name, part in taken.items() if part.height == orders[name].height)
     of_classes = pl.concat([samples.clear(), *taken.values()])
     others = samples.filter(pl.col("kind").ne_missing("far")) if "far" in shares else samples

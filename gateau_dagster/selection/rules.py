@@ -4,6 +4,13 @@ Under each rule, `drop` leaves out samples of some dependencies. `duplicates` le
 samples, and `per_document` all but the best samples of a document.
 """
 
+# Why limits take the score and leave the row: later steps still know how many samples the data has. No share shrinks
+# with a limit. Repeats do leave, because a text that is there twice counts once.
+#
+# The order of the steps is part of the result. The amount is fixed first, as a number. Then `drop` acts, then
+# `duplicates`, then `per_document`, and the rule chooses last. Repeats go before documents are counted: two copies must
+# not fill a document's places.
+
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -157,6 +164,7 @@ def _unscored(ranked: pl.DataFrame, which: pl.Expr | pl.Series) -> pl.DataFrame:
 
 
 def _best_of_text(rule: RuleConfig) -> pl.Expr:
+    # The best one that the rule can choose: a copy without a number of tokens must not stand for one that has it.
     ids = pl.col("sample_id")
     return pl.coalesce(ids.filter(_choosable(rule)).first().over("digest"), ids.first().over("digest"))
 
@@ -170,6 +178,7 @@ def _follows_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.Series:
     """Return whether the allowed number of samples of its document rank before a sample."""
     assert rule.per_document is not None and ranked["document"].null_count() == 0
     choosable = _choosable(rule).cast(pl.Int64)
+    # Counted in rank order, and only over samples that the rule can choose: others do not take a place.
     before = choosable.cum_sum().over("document") - choosable
     return ranked.select(follows=before >= rule.per_document)["follows"]
 
@@ -255,6 +264,8 @@ def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -
     wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)
     dropped, ranked = dropped_samples(ranked, rule), without_dropped(ranked, rule)
     repeats, candidates = repeats_of_texts(ranked, rule), with_one_of_each_text(ranked, rule)
+    # The steps of `chosen_ids` again, in its order. They are repeated and not recorded, so that a choice made elsewhere
+    # can be explained, too.
     counts = {"dropped": dropped.height, "repeats": repeats.height}
     if rule.per_document is None:
         unfilled = max(0, wanted - candidates.filter(scored()).height)

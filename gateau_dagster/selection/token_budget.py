@@ -85,6 +85,7 @@ def source_counts(
     Raises:
         GateauError: shares name an unknown source, or a source is short.
     """
+    # Fractions, because shares such as 0.1 have no exact float, and remainders decide who gets the last sample.
     weights = {source: Fraction(weight) for source, weight in (rule.shares or counts).items()}
     unknown = sorted(set(weights) - set(counts))
     if unknown:
@@ -96,6 +97,8 @@ def source_counts(
     while True:
         rest = {source: weight for source, weight in weights.items() if source not in taken}
         given = largest_remainder(rest, count - sum(taken.values()))
+        # A short source gives all that it has, and the rest is split anew. That may make another one short, hence the
+        # loop. It ends, since each round settles one source at least.
         short = sorted(source for source, number in given.items() if number > available[source])
         if not short:
             return taken | given
