@@ -116,6 +116,7 @@ def compare_pairs(orders: Orders, wanted: Mapping[float | None, int], *, with_ke
     whole = [average_ranks(values[mask]) for values, mask in zip(orders.scores, known, strict=True)]
     pairs = []
     for one, two in orders.pairs():
+        # Only samples that both score: ranks among all would mix in how many samples each method cannot score.
         both = known[one] & known[two]
         count = int(both.sum())
         ranks = [
@@ -165,6 +166,7 @@ def overlap(orders: Orders, one: int, two: int, both: Mask, share: float | None,
     common = int((sets[0] & sets[1]).sum())
     if not min(sizes):
         return Overlap(share=share, wanted=wanted, common=0, overlap=None, expected=None)
+    # Beside each overlap, as two methods that choose a third each share a third of it by chance.
     by_chance = int(both.sum()) * sizes[0] * sizes[1] / (scored[0] * scored[1])
     return Overlap(
         share=share,

@@ -1,5 +1,12 @@
 """Define a selection method: the tables it reads, and a score for every sample."""
 
+# Why a method is data and not a program: it names the columns that it reads, and scores tables. The planner makes the
+# tables, keeps their rows, runs the models and divides the work. So a new method needs no code for devices, stores or
+# restarts, and methods that read the same table share its cost.
+#
+# When that is too narrow: a method that needs another pass of a model declares a table (`tables`), whose function gets
+# the model.
+
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -178,6 +185,8 @@ class Method(ABC):
         Raises:
             GateauError: `score` returns something else, or not one row for each sample that is in all of its tables.
         """
+        # Checked, since plug-ins run here: a frame that lacks a sample, or has it twice, would otherwise be a wrong
+        # ranking without an error.
         given: Any = self.score(found)
         file = str(sys.modules[type(self).__module__].__file__)
         place = f"method {self.name}: score()"

@@ -237,6 +237,7 @@ def _rows(
     def wrong(what: str) -> GateauError:
         return GateauError("plugins.result", f"{place} {what}: correct the file. Earlier rows are kept")
 
+    # A function may read samples ahead of its rows, so the two are matched by their order and not one by one.
     waiting: deque[Sample] = deque()
 
     def noted() -> Iterator[Sample]:
