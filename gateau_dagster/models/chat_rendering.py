@@ -253,8 +253,10 @@ def rendered_answers(
             continue
         message, start = messages[turn], places[turn]
         block, kind = whole[start : places[turn + 1]], _kind(messages, turn)
-        if kind in frames and _is_between(block, *frames[kind], message):
-            before, after = frames[kind]
+        before, after = frames.get(kind, ("", ""))
+        fits = len(block) >= len(before) + len(after) and block.startswith(before) and block.endswith(after)
+        said = block[len(before) : len(block) - len(after)]
+        if kind in frames and fits and _says(said, message["content"], message.get("tool_calls") or ()):
             first, last, kept = start + len(before), start + len(block) - len(after) + len(ending), True
         else:
             text, first, last = _as_last(tokenizer, messages[: turn + 1], tools, number=turn + system + 1)
@@ -271,12 +273,6 @@ def _kind(messages: Sequence[Message], turn: int) -> tuple[Any, ...]:
     content = message["content"].lstrip()
     thinks = any(content.startswith(begin) for begin, _ in THOUGHTS)
     return before, bool(message.get("tool_calls")), bool(content), thinks
-
-
-def _is_between(block: str, before: str, after: str, message: Message) -> bool:
-    fits = len(block) >= len(before) + len(after) and block.startswith(before) and block.endswith(after)
-    said = block[len(before) : len(block) - len(after)]
-    return fits and _says(said, message["content"], message.get("tool_calls") or ())
 
 
 class _Turns(Sequence[Message]):

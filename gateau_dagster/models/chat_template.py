@@ -256,25 +256,21 @@ def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record]
 
 
 def _tried_in_folder(folder: str, *, trust_remote_code: bool, seconds: float) -> Trial:
+    import psutil
+
     from gateau_dagster.models.prompt import open_tokenizer  # before the time limit starts
 
     tokenizer: Any = open_tokenizer(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     records = json.loads(sys.stdin.read() or "[]")
     # Render once before the limit, so that the library's own imports and compilation do not count.
     tokenizer.apply_chat_template([{"role": "user", "content": ""}], chat_template="{{ messages }}", tokenize=False)
-    _limit(seconds)
-    return trial_of(tokenizer, records)
-
-
-def _limit(seconds: float) -> None:
-    """Limit this process to `seconds` of CPU time, and limit the memory that it may still allocate."""
-    import psutil
-
+    # The process may still allocate _BYTES, and compute for `seconds` of CPU time.
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = psutil.Process().memory_info().vms + _BYTES
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
     signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    return trial_of(tokenizer, records)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,13 @@ class _TextPasses:
             made = unless_out_of_memory(lambda batch=batch: self.vectors(padded(self.loaded, batch)))
             if made is not None:
                 found |= zip(places, made.double().cpu().numpy(), strict=True)
-                self._charge(batch)
+                # Two FLOPs per weight outside the embeddings and token, and the attention of all tokens to all.
+                lengths = np.array([len(text.ids) for text in batch], dtype=np.float64)
+                config: Any = self.loaded.model.config.get_text_config()
+                embedding = self.loaded.model.get_input_embeddings().weight.numel()  # pyright: ignore
+                weights = sum(one.numel() for one in self.loaded.model.parameters()) - embedding
+                flops = whole_text_flops(lengths, weights, config.num_hidden_layers, config.hidden_size)
+                self.running.work.add(int(lengths.sum()), float(flops.sum()))
             elif len(places) > 1:
                 self.budget.halve(len(places) * len(batch[0].ids))
                 line.extendleft(reversed(places))
@@ -180,15 +186,6 @@ class _TextPasses:
                 found[places[0]] = ShortOfMemoryError(out_of_memory_reason(len(batch[0].ids), _ADVICE))
         for place, (sample, text) in enumerate(group):
             yield _outcome(sample, text, found.get(place))
-
-    def _charge(self, batch: Sequence[Text]) -> None:
-        """Charge two FLOPs per weight outside the embeddings and token, and the attention of all tokens to all."""
-        lengths = np.array([len(text.ids) for text in batch], dtype=np.float64)
-        config: Any = self.loaded.model.config.get_text_config()
-        embedding = self.loaded.model.get_input_embeddings().weight.numel()  # pyright: ignore
-        weights = sum(one.numel() for one in self.loaded.model.parameters()) - embedding
-        flops = whole_text_flops(lengths, weights, config.num_hidden_layers, config.hidden_size)
-        self.running.work.add(int(lengths.sum()), float(flops.sum()))
 
 
 def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
