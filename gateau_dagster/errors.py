@@ -357,7 +357,8 @@ SEVERAL = "gateau.several"
 class GateauError(ValueError):
     """The run cannot continue. The message names the cause and the cure, and is printed without a traceback.
 
-    code: `section.what`, an entry of cli/error_codes.yaml; programs and tests rely on it, not on the message.
+    code: `section.what`, an entry of cli/error_codes.yaml or of the file of this name in a feature's folder. Programs
+    and tests rely on it, not on the message.
     """
 
     def __init__(self, code: str, message: str) -> None:

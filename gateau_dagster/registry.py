@@ -78,11 +78,21 @@ def registered(package: ModuleType, kind: type[T]) -> Iterator[T]:
 
 def feature_modules(name: str) -> Iterator[ModuleType]:
     """Yield the module of this name of every feature that has one, in the alphabetical order of features."""
+    for feature in _feature_packages():
+        if importlib.util.find_spec(f"{feature}.{name}") is not None:
+            yield importlib.import_module(f"{feature}.{name}")
+
+
+def feature_files(name: str) -> Iterator[Path]:
+    """Yield the file of this name in the folder of every feature that has one, in the same order."""
+    for feature in _feature_packages():
+        folder = Path(str(importlib.import_module(feature).__file__)).parent
+        yield from [folder / name] if (folder / name).is_file() else []
+
+
+def _feature_packages() -> list[str]:
     package = importlib.import_module(_FEATURES)
-    for feature in sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg):
-        place = f"{_FEATURES}.{feature}.{name}"
-        if importlib.util.find_spec(place) is not None:
-            yield importlib.import_module(place)
+    return sorted(f"{_FEATURES}.{found.name}" for found in pkgutil.iter_modules(package.__path__) if found.ispkg)
 
 
 def feature_parts(module: str, name: str, kind: type[T]) -> Iterator[T]:

@@ -1,7 +1,7 @@
 """Write the generated pages of docs/; with `--check`, only report whether they are current.
 
 Keys come from the pydantic models, commands from click, assets from their declarations, the Python API from its
-docstrings, errors from error_codes.yaml.
+docstrings, errors from the files error_codes.yaml.
 """
 
 import inspect
@@ -55,6 +55,8 @@ EVERYTHING: dict[str, Any] = {
         "mt_bench": {key: f"s3://a/{key}" for key in ("questions", "references", "prompts")},
         "judge": {"base_url": "http://localhost:8000/v1", "model": "judge"},
     },
+}
+_OF_FEATURES: dict[str, Any] = {
     "publish": {"repository": "a/selection", "license": "other"},
     "synthesis": {
         "documents": "books/*.txt",
@@ -62,6 +64,7 @@ EVERYTHING: dict[str, Any] = {
         "generator": {"base_url": "http://localhost:8000/v1", "model": "generator"},
     },
 }
+EVERYTHING |= {name: each for name, each in _OF_FEATURES.items() if name in configuration_model().model_fields}
 _TYPES: dict[Any, str] = {
     bool: "true or false",
     int: "whole number",

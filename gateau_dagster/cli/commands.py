@@ -29,7 +29,7 @@ from gateau_dagster.errors import (
 )
 from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.readable import escaped_controls, indented_lines, nearest_name
-from gateau_dagster.registry import distinct, feature_parts
+from gateau_dagster.registry import distinct, feature_files, feature_parts
 
 _CONFIG_HELP = (
     "YAML file, or demo for the embedded demo. Default: the file that GATEAU_CONFIG names, else ./gateau.yaml."
@@ -308,8 +308,10 @@ def clean(config_file: str | None, yes: bool, as_json: bool) -> None:
 
 @cache
 def error_codes() -> dict[str, dict[str, str]]:
-    """Return `cause` and `cure` by code, in alphabetical order."""
-    return yaml.safe_load(Path(__file__).with_name("error_codes.yaml").read_text(encoding="utf-8"))
+    """Return `cause` and `cure` by code, in alphabetical order: those of the kernel and of all features."""
+    files = [Path(__file__).with_name("error_codes.yaml"), *feature_files("error_codes.yaml")]
+    entries = (entry for file in files for entry in yaml.safe_load(file.read_text(encoding="utf-8")).items())
+    return dict(sorted(distinct(entries, "error code").items()))
 
 
 @cli.command()

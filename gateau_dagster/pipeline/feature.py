@@ -76,6 +76,7 @@ class Feature:
       a plan it checks all that is required.
     - `report`: `sections(state)` of the page.
     - `commands`: COMMANDS, and TRIALS of `gateau validate`.
+    - `error_codes.yaml`: cause and cure of its errors by code.
     """
 
     scratch: tuple[str, ...] = ()

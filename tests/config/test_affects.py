@@ -15,8 +15,8 @@ from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.base import NOTHING, Affects, Section, without_effect
 from gateau_dagster.config.made_models import homologous_options
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.features.publish.card import published_configuration
 from gateau_dagster.training.launch import TrainingSpec
+from tests.features.whole import of_features
 from tests.pipeline.by_method import maximal
 from tests.pipeline.configured import BASE, configured
 from tests.pipeline.fields import FIELDS, MODELS, OF_RULES, OF_TRAINING, WITH_TABLES
@@ -33,23 +33,22 @@ OF_THE_MIX = {"mix", "truncation", "trained_turns", "longce_gamma", "trim"}
 RESUMED = TRAINING | {"mix", "truncation", "trim", "deepspeed"}
 SERVER = {"concurrency", "retries", "timeout", "token_limit"}
 REPORT = {
-    **dict.fromkeys(("storage", "execution", "publish", "demo"), True),
+    **dict.fromkeys(("storage", "execution", "demo"), True),
     "long_sft": {"max_rejected", "verify"},
     "short_chat": {"verify"},
     "models": {"__all__": {"verify"}},
     "evaluation": {"engine": SERVER | {"base_url", "key"}, "judge": SERVER},
-    "synthesis": {"verify": True, "generator": SERVER | {"base_url", "key"}},
     "scoring": SCORING,
     "training": TRAINING - {"enabled"},
+    **of_features("NOT_SHOWN"),
 }
-PUBLISHED = {"long_sft": {"verify"}, "models": {"__all__": {"verify"}}, "scoring": SCORING}
 CLUSTERED = {"clusters", "per_cluster", "pick"}
 TEXTS = {"text_field", "join_by", "long_share", "least_tokens", "tokens"}
 SERVERS: dict[str, Any] = {"base_url": "http://a/v1", "key": "K", "concurrency": 2, "retries": 1, "token_limit": None}
 GENERATOR = {**SERVERS, "model": "m", "timeout": 9.0}
 CHANGED: list[dict[str, Any]] = [
     {"evaluation.engine": SERVERS, "evaluation.judge": GENERATOR},
-    {"synthesis": {"documents": "b", "count": 8, "verify": "content", "generator": GENERATOR}},
+    *(change for each in of_features("CHANGES").values() for change in each),
     {"models.cherry": {"path": "pre_experienced:long", "pre_experience": {"seed": 3, "pick": "random", "epochs": 2.0}}},
     {
         "models.cherry": {"path": "pre_experienced:short"},
@@ -65,12 +64,7 @@ CHANGED: list[dict[str, Any]] = [
         },
         "training.report_data": True,
     },
-    {
-        "long_sft.max_rejected": 0.3,
-        "long_sft.verify": "content",
-        "publish": {"repository": "a/b", "license": "other"},
-        "execution.ray": {"workers": 2},
-    },
+    {"long_sft.max_rejected": 0.3, "long_sft.verify": "content", "execution.ray": {"workers": 2}},
 ]
 
 
@@ -112,9 +106,6 @@ def test_the_settings_of_a_result_are_those_of_the_lists() -> None:
     for config in configurations():
         scoring, training = config.scoring, config.training
         assert same_dump(config, without_effect(config, "report"), REPORT)
-        sections = {"long_sft", "models", "scoring", "selection"}
-        shown = config.model_dump(mode="json", include=sections, exclude=PUBLISHED, exclude_defaults=True)
-        assert published_configuration(config) == shown
         assert same_dump(scoring, without_effect(scoring, "rows"), SCORING)
         assert same_dump(training, without_effect(training, "checkpoint"), TRAINING | OF_THE_MIX)
         assert same_dump(training, without_effect(training, "mix", "checkpoint"), TRAINING)

@@ -1,5 +1,6 @@
 """Configurations by the methods that they name, with what each of these needs."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -7,6 +8,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods
 from gateau_dagster.pipeline.project import check_project
+from tests.features.whole import of_features
 
 # Those that need neither files of others nor a judge.
 BENCHMARKS = [name for name, each in all_benchmarks().items() if each.default]
@@ -33,11 +35,10 @@ def by_method(
     training: bool = False,
     variants: dict[str, Any] | None = None,
     scoring: dict[str, Any] | None = None,
-    publish: dict[str, Any] | None = None,
-    synthesis: dict[str, Any] | None = None,
+    sections: Mapping[str, Any] | None = None,
     **selection: Any,
 ) -> Config:
-    """`models`: in the place of the pair. `selection`: its further keys."""
+    """`models`: in the place of the pair. `sections`: those of features. `selection`: its further keys."""
     names = [name for name in (method, *compare) if name in NEEDS]
     further = {name: model for each in names for name, model in NEEDS[each][1].items()}
     options = {each: NEEDS[each][0] for each in names} | selection.pop("options", {})
@@ -51,8 +52,7 @@ def by_method(
             "scoring": scoring or {},
             "training": {"enabled": training},
             "variants": variants,
-            "publish": publish,
-            "synthesis": synthesis,
+            **(sections or {}),
             "evaluation": {"benchmarks": BENCHMARKS, "judge": JUDGE if "judge" in (method, *compare) else None},
         }
     )
@@ -77,7 +77,6 @@ def maximal() -> Config:
         encoder="enc",
         segment_lengths=[64],
         evidence=True,
-        publish={"repository": "me/mine", "license": "other", "variants": {"random-s1": "me/random"}},
-        synthesis={"documents": "books/*.txt", "count": 8, "shards": 2, "generator": JUDGE},
+        sections=of_features("SECTION"),
         options={"ifd": {"model": "cherry"}},
     )

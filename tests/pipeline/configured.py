@@ -7,9 +7,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from gateau_dagster.config import Config
-from gateau_dagster.features.synthesis.declarations import document_keys
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.feature import features
 
 BASE: dict[str, Any] = {
     "long_sft": {"path": "long.jsonl", "shards": 2},
@@ -60,7 +60,7 @@ def resolved_assets(
         texts=of_texts,
         others=of_others,
         files={"scores": "s"},
-        partitions=dict.fromkeys(document_keys(config), "d"),
+        partitions={key: "d" for feature in features() for each in feature.partition_sets for key in each.keys(config)},
     )
     return {asset.key: asset for asset in pipeline_of(config).resolved(observed)}
 

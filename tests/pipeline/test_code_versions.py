@@ -17,15 +17,14 @@ from gateau_dagster.data.index import read_shards
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
-from gateau_dagster.features.synthesis import DOCUMENTS
-from gateau_dagster.features.synthesis.declarations import document_keys
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
-from gateau_dagster.pipeline.asset import VARIANT, Asset
-from gateau_dagster.pipeline.declared import pipeline_of
+from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.declared import partition_sets, pipeline_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
+from tests.features.whole import of_features
 from tests.pipeline.by_method import BENCHMARKS, by_method, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
 from tests.pipeline.configured import resolved_assets
@@ -60,14 +59,9 @@ CONSTANTS: dict[str, set[str]] = {
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
-    "features.synthesis.passages.PASSAGES_CODE_VERSION": {"synthetic/passages"},
-    "features.synthesis.questions.QUESTIONS_CODE_VERSION": {"synthetic/questions"},
-    "features.synthesis.contexts.CONTEXTS_CODE_VERSION": {"synthetic/contexts"},
-    "features.synthesis.candidate_checks.CHECKS_CODE_VERSION": {"synthetic/checks"},
-    "features.synthesis.declarations.SYNTHESIS_CODE_VERSION": {"synthetic_long_sft"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
-    "features.publish.feature.CODE_VERSION": {"published/main", "published/random-s1"},
+    **{constant: made for each in of_features("CODE_VERSIONS").values() for constant, made in each.items()},
 }
 OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see test_evaluation_assets
 # Tables of methods and rules say their version where they are declared.
@@ -170,7 +164,7 @@ def check_made_again_once(before: Mapping[str, Asset], raised: set[str], config:
     config: default: `maximal`.
     """
     config = config or maximal()
-    sets = {VARIANT: [*config.variant_set], DOCUMENTS: document_keys(config)}
+    sets = partition_sets(config)
     world = World([*before.values()], {"0": "i", "1": "j"}, constant=set(before), sets=sets)
     world.run_everything()
     assert raised and not world.plan()
