@@ -139,7 +139,7 @@ FEATURES = {
         *("assets.benchmarks", "estimate.judging", "resources.judge"),
     ),
     "benchmarks": ("evaluation",),
-    "training planner": ("training.memory_plan", "training.memory_levers", "estimate.training_memory"),
+    "training planner": ("estimate.training_memory",),
     "viewer": ("explore",),
     "text mix": ("training.text_mix",),
     "demo": ("features.demo",),
