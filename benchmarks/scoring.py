@@ -46,8 +46,8 @@ from hours import INSTRUCTION_TOKENS, LLAMA_7B, contexts
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.config.models import SegmentChoice
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.estimate.scored_model import TokenRates
 from gateau_dagster.models.loaded import LoadedModel
+from gateau_dagster.pipeline.token_rates import TokenRates
 from gateau_dagster.scoring.pair_tables import cam_effort, perplexity_effort
 from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 

@@ -20,7 +20,6 @@ import yaml
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.scored_model import TokenRates, token_rates
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.model_config import learned_positions, rotary_positions
@@ -28,6 +27,7 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.outputs import named_files
 from gateau_dagster.pipeline.project import USUAL_FILE, as_text, configuration_schema, parse_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.token_rates import TokenRates, token_rates
 from gateau_dagster.readable import nearest_name, plural
 from gateau_dagster.storage.files import Files, replace_text
 from gateau_dagster.storage.local import check_apart

@@ -27,12 +27,13 @@ from gateau_dagster.estimate.amounts import planned_amounts
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.estimate.judging import check_servers, passing_budget, planned_judging
 from gateau_dagster.estimate.questions import Power, check_questions, experiment_power
-from gateau_dagster.estimate.scored_model import ExpectedTruncation, ScoredModel, expected_truncation
+from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
 from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.declared import left_out_sentence
+from gateau_dagster.pipeline.expected_truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models
 from gateau_dagster.pipeline.observed import asks_hub, state_of

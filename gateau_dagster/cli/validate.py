@@ -19,10 +19,10 @@ from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.errors import GateauError, together
 from gateau_dagster.estimate.questions import check_questions
-from gateau_dagster.estimate.scored_model import expected_truncation
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.expected_truncation import expected_truncation
 from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.observed import state_of

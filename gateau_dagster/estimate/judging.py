@@ -14,7 +14,6 @@ from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.estimate.scored_model import TokenRates, token_rates
 from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.generation.answering import answer_scorer
@@ -56,6 +55,7 @@ from gateau_dagster.pipeline.plan import AFTER, Plan
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.token_rates import TokenRates, token_rates
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
