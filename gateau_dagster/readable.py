@@ -89,6 +89,16 @@ def percentage(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
+def quantity(value: float | None) -> str:
+    """Return a quantity with a decimal prefix: `950`, `1.25 M`, `3.40 P`."""
+    if value is None:
+        return "–"
+    size = 0
+    while value >= 1000 and size < len("kMGTPEZY"):
+        value, size = value / 1000, size + 1
+    return f"{value:.3g} {'kMGTPEZY'[size - 1]}" if size else f"{value:.3g}"
+
+
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: `1 sample`, `2 samples`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

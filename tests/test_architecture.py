@@ -31,7 +31,7 @@ from tests.prose import FORMS, NO_SUBJECT, forbidden, texts
 CORE = "gateau_dagster"
 # From the ground up: each imports only what stands before it. A new package or module of the core needs its place.
 LAYERS = (
-    *("readable", "errors", "registry", "progress", "tables", "plotting", "small_charts"),
+    *("readable", "errors", "registry", "progress", "costs", "tables", "plotting", "small_charts"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
     *("training", "evaluation", "execution", "pipeline", "report", "explore", "estimate"),
     *("resources", "assets", "component", "definitions", "cli", "features", "api", "gateau_dagster"),

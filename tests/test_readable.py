@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gateau_dagster.readable import fixed, number, percent, plural
+from gateau_dagster.readable import fixed, number, percent, plural, quantity
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,7 @@ def test_fixed_percent_plural() -> None:
 def test_few_digits_leave_no_point_at_the_end() -> None:
     assert (number(999.7, 3), number(-999.97), number(999.4, 3)) == ("1,000", "−1,000", "999")
     assert (number(122.4, 3), number(12.24, 3), number(100.0, 3)) == ("122", "12.2", "100")
+
+
+def test_quantities() -> None:
+    assert [quantity(value) for value in (None, 0.0, 950.0, 1250.0, 3.4e15)] == ["–", "0", "950", "1.25 k", "3.4 P"]

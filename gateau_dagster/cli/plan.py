@@ -29,7 +29,6 @@ from gateau_dagster.estimate.judging import check_servers, passing_budget, plann
 from gateau_dagster.estimate.questions import Power, check_questions, experiment_power
 from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.declared import left_out_sentence
@@ -39,8 +38,8 @@ from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_model
 from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import indented_lines, number, unit_of_difference
-from gateau_dagster.report.effort import quantity
+from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.readable import indented_lines, number, quantity, unit_of_difference
 from gateau_dagster.training.memory_plan import PARTS
 
 

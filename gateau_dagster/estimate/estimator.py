@@ -18,11 +18,11 @@ import polars as pl
 
 from gateau_dagster.config import Config, ScoringConfig
 from gateau_dagster.estimate.scored_model import ScoredModel
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.execution.row_checkpoints import FOLDER, RowCheckpoints
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.storage.stamp import Stamp
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import polars as pl
 
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.config.variants import CHECKPOINT
+from gateau_dagster.costs import PlannedCost
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.generation.answering import answer_scorer
 from gateau_dagster.evaluation.grading import graded_answers
@@ -22,7 +22,6 @@ from gateau_dagster.evaluation.judged import RatedBenchmark, needed_judge
 from gateau_dagster.evaluation.judging.asking import (
     BudgetError,
     CountTokens,
-    PlannedCost,
     check_affordable,
     planned_cost,
 )
@@ -56,6 +55,7 @@ from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.token_rates import TokenRates, token_rates
+from gateau_dagster.pipeline.work_forecast import WorkForecast
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

@@ -27,9 +27,9 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.data_checks import without_evidence
 from gateau_dagster.pipeline.feature import planted_values
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
-from gateau_dagster.readable import fixed, listed, number, percent, plural, printable, unit_of_difference
+from gateau_dagster.readable import fixed, listed, number, percent, plural, printable, quantity, unit_of_difference
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
-from gateau_dagster.report.effort import duration, memory, quantity, table_efforts
+from gateau_dagster.report.effort import duration, memory, table_efforts
 from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, SpanStrip, evidence_card, snippet
 from gateau_dagster.report.experiment import experiment_section, figure_name, shown

@@ -83,16 +83,6 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def quantity(value: float | None) -> str:
-    """Return a quantity with a decimal prefix: `950`, `1.25 M`, `3.40 P`."""
-    if value is None:
-        return "–"
-    size = 0
-    while value >= 1000 and size < len("kMGTPEZY"):
-        value, size = value / 1000, size + 1
-    return f"{value:.3g} {'kMGTPEZY'[size - 1]}" if size else f"{value:.3g}"
-
-
 def memory(size: int | None) -> str:
     """Return bytes in binary units."""
     if size is None:

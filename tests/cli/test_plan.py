@@ -18,11 +18,11 @@ from gateau_dagster.cli.plan import (
     show_plan,
 )
 from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.work_forecast import WorkForecast
 from tests.project import change_config, make_project
 
 

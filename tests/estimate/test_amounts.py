@@ -14,12 +14,12 @@ from gateau_dagster.cli.plan import AMOUNT_COLUMNS, show_forecasts, times_by_gro
 from gateau_dagster.estimate.amounts import _size, planned_amounts
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.estimate.training_memory import planned_memory
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import pipeline_on
 from tests.evaluation.quiz import with_quiz

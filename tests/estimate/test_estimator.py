@@ -19,7 +19,6 @@ from gateau_dagster.estimate.estimator import (
     asked_workers,
     configured_workers,
 )
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, TableWork
@@ -30,6 +29,7 @@ from gateau_dagster.models.loading import load_for_task
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.storage import Stamp, Store
 from tests.error_codes import refused
 from tests.project import configured, make_project, sample

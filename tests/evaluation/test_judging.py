@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
+from gateau_dagster.costs import Usage
 from gateau_dagster.errors import TransientError
 from gateau_dagster.evaluation.judged import verdict
 from gateau_dagster.evaluation.judging.asking import (
@@ -38,7 +39,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     wanted_judgments,
     wanted_of,
 )
-from gateau_dagster.evaluation.judging.replies import Replies, Reply, ServerCall, Usage
+from gateau_dagster.evaluation.judging.replies import Replies, Reply, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
 from tests.evaluation.builders import answers

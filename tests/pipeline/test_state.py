@@ -9,12 +9,12 @@ import pytest
 
 from gateau_dagster.errors import MissingUpstreamError
 from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import INPUT, Plan
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.storage.documents import write_document
 from tests.error_codes import refused
 from tests.project import change_config, make_project, sample, write_samples

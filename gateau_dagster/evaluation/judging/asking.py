@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import polars as pl
 
 from gateau_dagster.config.judge import AskedConfig
+from gateau_dagster.costs import PlannedCost, Usage
 from gateau_dagster.errors import GateauError, redacted
-from gateau_dagster.evaluation.judging.replies import Judge, Replies, Reply, ServerCall, Usage
+from gateau_dagster.evaluation.judging.replies import Judge, Replies, Reply, ServerCall
 from gateau_dagster.evaluation.server_client import Patience, UnansweredError, ask_each, cut, overlong
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.stamp import fingerprint
@@ -25,29 +26,6 @@ CountTokens = Callable[[str], int]
 
 class BudgetError(GateauError):
     """The requests would exceed the budget of their section."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedCost:
-    """The expected cost. kept: replies in the store, which cost nothing. money: None without prices."""
-
-    kept: int
-    usage: Usage
-    money: float | None
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """Return the cost for programs."""
-        tokens = {"prompt": self.usage.prompt_tokens, "reply": self.usage.reply_tokens}
-        return {"kept": self.kept, "requests": self.usage.requests, "money": self.money, "tokens": tokens}
-
-    def __add__(self, other: PlannedCost) -> PlannedCost:
-        money = None if self.money is None or other.money is None else self.money + other.money
-        return PlannedCost(kept=self.kept + other.kept, usage=self.usage + other.usage, money=money)
-
-    def __mul__(self, times: int) -> PlannedCost:
-        money = None if self.money is None else self.money * times
-        return PlannedCost(kept=self.kept * times, usage=self.usage * times, money=money)
 
 
 def planned_cost(
@@ -253,7 +231,7 @@ class Asking(Generic[Wanted, Value]):
                 if reply is None:
                     return error
                 break
-            total += Usage.of(reply)
+            total += reply.usage
             value = self.parse(reply.text)
             if value is not None:
                 break
@@ -290,7 +268,7 @@ class Asking(Generic[Wanted, Value]):
             reply = self.judge(asked)
             # Judge and generator repeat texts, in which an address or an example of a key is no secret of this machine.
             reply = replace(reply, text=redacted(reply.text, shapes=False))
-            usage = Usage.of(reply)
+            usage = reply.usage
         except UnansweredError as error:
             self.patience.failed(error)
             raise

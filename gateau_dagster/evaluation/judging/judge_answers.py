@@ -11,11 +11,12 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.costs import Usage
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.asking import Asking, Exchange, cost_sentence
-from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall, Usage
+from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.tables import Column, schema

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from gateau_dagster.config.judge import AskedConfig, JudgeConfig
+from gateau_dagster.costs import Usage
 from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.stamp import fingerprint
@@ -92,6 +93,11 @@ class Reply:
         """Return whether the reply may contain a verdict; a truncated or empty reply contains none."""
         return bool(self.text.strip()) and self.finish_reason != "length"
 
+    @property
+    def usage(self) -> Usage:
+        """Return the usage of one request."""
+        return Usage(requests=1, prompt_tokens=self.prompt_tokens, reply_tokens=self.reply_tokens)
+
 
 class Judge(Protocol):
     """A judge or a generator that answers requests."""
@@ -111,37 +117,6 @@ class Judge(Protocol):
 
 
 _NAME = re.compile(r"^(?P<digest>[0-9a-f]{32})-(?P<prompt>\d+)-(?P<reply>\d+)\.json$")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """The number of answered requests, and their tokens."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    reply_tokens: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            requests=self.requests + other.requests,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            reply_tokens=self.reply_tokens + other.reply_tokens,
-        )
-
-    def __sub__(self, other: Usage) -> Usage:
-        return self + other * -1
-
-    def __mul__(self, times: int) -> Usage:
-        return Usage(
-            requests=self.requests * times,
-            prompt_tokens=self.prompt_tokens * times,
-            reply_tokens=self.reply_tokens * times,
-        )
-
-    @classmethod
-    def of(cls, reply: Reply) -> Usage:
-        """Return the usage of one request."""
-        return cls(requests=1, prompt_tokens=reply.prompt_tokens, reply_tokens=reply.reply_tokens)
 
 
 class Replies:

@@ -15,19 +15,18 @@ from rich.markup import escape
 from gateau_dagster.cli.display import explain_in_grey
 from gateau_dagster.cli.plan import ASKED_COLUMNS, show_forecasts
 from gateau_dagster.config.judge import AskedConfig
+from gateau_dagster.costs import PlannedCost, Usage
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import token_counter
-from gateau_dagster.estimate.work_forecast import WorkForecast
 from gateau_dagster.evaluation.judging.asking import (
     BudgetError,
     CountTokens,
-    PlannedCost,
     check_affordable,
     means,
     money_of,
     planned_cost,
 )
-from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
+from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import (
@@ -51,6 +50,7 @@ from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.readable import indented_lines, plural
 from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.storage.stamp import fingerprint

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateau_dagster.evaluation.judging.asking import PlannedCost
+from gateau_dagster.costs import PlannedCost
 
 
 @dataclass(frozen=True, kw_only=True)
