@@ -130,8 +130,6 @@ PRODUCT = ("gateau_dagster",)
 HEARTS = ("gateau_dagster.assets.sample_tables", "gateau_dagster.pipeline.state")
 """The modules of which the closures are watched: what makes the tables by sample, and what plans."""
 FEATURES = {
-    "synthesis": ("features.synthesis",),
-    "publish": ("features.publish",),
     "traces": ("data.sessions", "data.session_tree", "data.traces"),
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
     "answering and judging": (
@@ -142,11 +140,10 @@ FEATURES = {
     "training planner": ("estimate.training_memory",),
     "viewer": ("explore",),
     "text mix": ("training.text_mix",),
-    "demo": ("features.demo",),
     "report": ("report", "assets.report"),
     "estimates": ("estimate",),
 }
-"""The packages and modules of the product that are features, by the feature; the first that fits counts."""
+"""The packages and modules outside `features/` that are features, by the feature; the first that fits counts."""
 
 
 def closure(graph: Graph, start: str) -> set[str]:
@@ -158,7 +155,8 @@ def feature_of(module: str) -> str:
     """Return the feature that a module of the product belongs to; empty for the kernel."""
     path = module.removeprefix("gateau_dagster.") + "."
     fits = (name for name, places in FEATURES.items() if any(path.startswith(f"{place}.") for place in places))
-    return next(fits, "")
+    first, name, *_ = path.split(".")
+    return next(fits, name if first == "features" else "")
 
 
 def edges(graph: Graph) -> list[str]:
