@@ -51,6 +51,8 @@ def alpha_sweep(
             `combined` ranks last.
         ground_truth: values of `source` known to need far context.
     """
+    # By id, so that the tie rule here is the one of `combine`: equal scores in another order would count as a change of
+    # rank.
     ordered = combined.sort("sample_id")  # ties break by place
     chosen = min(chosen, ordered.height)
     far = None if sources is None else far_samples(ordered, sources, ground_truth)

@@ -15,6 +15,12 @@ With the default `top` and equal alpha, preset `robust` of `gateau` ranks alike,
 with fewer than two segments no far-segment gain, even if the single segment is far, and ranks them after all others.
 """
 
+# What it costs: nothing beside the tables of the pair, and a sort per response. A score depends on one sample only. So
+# an edit costs one shard, where a method with a normalisation over the data set computes all scores again.
+#
+# When another way is better: `information_gain` and `far_gain_hmp` need no segments, and so only one pass of each
+# model. They do not show which text helped. docs/evidence/real_text_methods.md compares all methods on real text.
+
 from typing import ClassVar
 
 import polars as pl

@@ -112,6 +112,8 @@ class LadmOptions(PromptOptions):
         )
 
 
+# The table holds sums and not scores: the weights of the options change without a model. The PFS of all pairs of spans
+# would allow more, and take thousands of numbers per layer and sample.
 _SUMS = ("deviation", "focus", "distant_focus")
 _CHARACTERS = 4  # characters per token, approximately
 _NOTABLE = 0.05  # share of samples without a score that is worth a warning
@@ -246,6 +248,7 @@ def _span_rows(shape: ModelShape, *, length: Numbers, plan: FocusPlan) -> Number
     """
     total, spans, offset = np.zeros_like(length), length // plan.span_length, length % plan.span_length
     program, lowest = plan.variant == "program", plan.lowest_scored
+    # A loop over spans rather than samples: there are hundreds of spans at most, and up to millions of samples.
     for number in range(0, int(max(spans.max(initial=0) - lowest, 0)), plan.later_stride):
         j = spans - 1 - number if program else np.full_like(spans, lowest + number)
         scored = (j >= lowest + (offset == 0) if program else j >= lowest) & (j < spans)

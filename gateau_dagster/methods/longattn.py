@@ -9,6 +9,10 @@ The authors read the first layer of Llama-3.1-70B over windows of 32,768 tokens.
 model, over a sample's whole prompt with its response.
 """
 
+# What it costs: the layers up to `layer` only, so by default one layer of a pass, and the rows of its attention once
+# more. This makes it one of the cheapest methods that read attention. The price is that one layer's view counts for
+# all.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -92,9 +92,12 @@ def chosen_methods(config: Config) -> dict[str, Method]:
     further = [] if config.variants is None else config.variants.further_methods
     for place, names in {**named, "variants.methods": variants, "variants.also": further}.items():
         for name in names:
+            # Bound and checked for all places before anything runs. A method of `selection.compare` that lacks a model
+            # would otherwise fail after the first one's tables are made.
             if name not in found:
                 found[name] = _bound(config, known, name, place)
                 found[name].check()
+    # Options of a method that nobody names are validated, too: a misspelt key would wait there for its first use.
     for name in selection.options:
         _bound(config, known, name, "selection.options")
     every = _reader(config, found, _OF_EVERY_SEGMENT) if config.scoring.segments == "screened" else ""

@@ -11,6 +11,9 @@ papers read plain text, and compare every token's last few thousand tokens with 
 the pair reads the response, and the two models differ in what they may see.
 """
 
+# What it costs: one pass of each model over the prompt, and no segments. It is the cheapest way to compare a pair. It
+# does not show which text helped, so it yields no evidence and no classes for rule `mix`.
+
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -64,6 +67,7 @@ class _Contrast(Method):
             -np.log(np.maximum(pairs[name].explode(empty_as_null=False).to_numpy(), LEAST_PROBABILITY))
             for name in ("long", "short")
         )
+        # One flat array of tokens per block: a list per sample would be an object of Python for each.
         of_sample = np.repeat(np.arange(pairs.height), lengths)
         sums = np.bincount(of_sample, weights=self.figure(long, short), minlength=pairs.height)
         score = pl.Series("score", sums / np.maximum(lengths, 1))

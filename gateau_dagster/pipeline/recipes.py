@@ -9,7 +9,7 @@
 #
 # The invariant: whatever changes a recipe's samples, mix or model is in the `Part` of that step, and nothing else is.
 # Too little, and a stale model counts as current. Too much, and a change without effect costs a training run.
-# tests/pipeline/test_code_versions.py and test_recipes.py check both directions.
+# tests/config/test_affects.py lists the keys that count, and tests/pipeline/test_code_versions.py the code.
 #
 # Settings that earlier stores lack are written only where they differ from what those stores assume. That looks
 # irregular, and keeps their fingerprints.
