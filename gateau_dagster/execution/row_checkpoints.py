@@ -2,7 +2,7 @@
 
 # Why groups: a file per row could take longer than a short sample's pass, and is a request each on S3. A table at the
 # end of the shard would lose hours. A group is written after GROUP_SECONDS or GROUP_ROWS, whichever comes first. So a
-# kill costs at most that much work, and saving takes a small share of the time.
+# kill costs about that much work, and saving takes a small share of the time.
 #
 # Why not an append to one file: a kill can cut a row in half, several writers would mix their rows, and S3 cannot
 # append. Each group is a whole table with its own name. Names hold a random part for each writer, so that no lock is

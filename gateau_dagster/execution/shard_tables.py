@@ -12,7 +12,7 @@ Whoever scores a piece saves its rows in the store, and reports the other sample
 #
 # The invariant: a row counts if the digests of its sample and of its scorer are those of now. They are in the row, in
 # the path of its group, or in the stamp of its table. So any mix of older tables, killed runs and parallel workers
-# gives the same table.
+# gives the same table, up to rounding.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -154,7 +154,11 @@ def _finished(
             f"{min(lost)}. {why} All other rows are kept: run again.",
         )
     rejects = [by_id[sample_id] for sample_id in sorted(table.missing)]
-    effort = _common_effort([each.effort[asset] for each in results if asset in each.effort])
+    efforts = [each.effort[asset] for each in results if asset in each.effort]
+    effort = {**efforts[0]} if efforts else {}  # empty if nothing was measured
+    for name, together in _TOGETHER.items() if efforts else ():
+        values = [each[name] for each in efforts if each.get(name) is not None]
+        effort[name] = together(values) if values else None
     # Rejects that may pass under other settings change the fingerprint of the table: see `Asset.is_current`.
     stamp = work.stamp.without([reject.sample_id for reject in rejects if reject.may_pass], work.memory)
     rows, rejected = table.kept.sort("sample_id"), rejected_frame(rejects)
@@ -163,17 +167,6 @@ def _finished(
     table.partial.remove()
     computed = min(sum(each.computed.get(asset, 0) for each in results), rows.height)
     return ShardResult(table=rows, rejected=rejected, computed=computed, reused=rows.height - computed, stamp=written)
-
-
-def _common_effort(efforts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return `Stamp.effort` of all pieces together; empty if nothing was measured."""
-    if not efforts:
-        return {}
-    found = dict(efforts[0])
-    for name, together in _TOGETHER.items():
-        values = [each[name] for each in efforts if each.get(name) is not None]
-        found[name] = together(values) if values else None
-    return found
 
 
 def checkpoints(store: Store, shard: str, work: TableWork) -> RowCheckpoints:

@@ -56,19 +56,17 @@ def far_gain(cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
 
     It is 0 if nothing is far, that is, if `far_probability` is zero; the number of segments does not matter.
     """
-    parts = [_far_gain(part, top) for part in cam.iter_slices(_ROWS)]
-    return pl.concat([cam.select("sample_id", fg=pl.lit(None, pl.Float64)).clear(), *parts])
-
-
-def _far_gain(cam: pl.DataFrame, top: float) -> pl.DataFrame:
     near, far = (pl.col(name).cast(pl.List(pl.Float64)) for name in (_NEAR, _FAR))
-    counted = pl.Series(counted_tokens(cam[_NEAR].list.len().to_numpy(), top=top))
-    # The largest differences are the largest gains, so only those taken need clipping.
-    return (
-        cam.select("sample_id", gains=(far - near).list.sort(descending=True), counted=counted)
-        .select("sample_id", gains=pl.col("gains").list.head(pl.col("counted")))
-        .select("sample_id", fg=pl.col("gains").list.eval(pl.element().clip(lower_bound=0.0)).list.mean())
-    )
+    parts = [cam.select("sample_id", fg=pl.lit(None, pl.Float64)).clear()]
+    for part in cam.iter_slices(_ROWS):
+        counted = pl.Series(counted_tokens(part[_NEAR].list.len().to_numpy(), top=top))
+        # The largest differences are the largest gains, so only those taken need clipping.
+        parts.append(
+            part.select("sample_id", gains=(far - near).list.sort(descending=True), counted=counted)
+            .select("sample_id", gains=pl.col("gains").list.head(pl.col("counted")))
+            .select("sample_id", fg=pl.col("gains").list.eval(pl.element().clip(lower_bound=0.0)).list.mean())
+        )
+    return pl.concat(parts)
 
 
 def probability_guidance(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:

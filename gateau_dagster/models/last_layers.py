@@ -10,7 +10,7 @@ on each token by itself: feed-forward layer, query and output projections, and t
 #
 # Why with hooks: the layer's own code runs, with its norms, scales and experts. A copy of that code for each
 # architecture would be out of date with each release. The price is that parts are known by their names. A layer with
-# other names computes all rows, which is slower and as right.
+# other names computes all rows, which is slower and just as exact.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -104,7 +104,16 @@ def join_all(shards: Iterable[JoinedShard]) -> pl.DataFrame:
     common.
     """
     parts = list(shards)
-    _refuse(parts)
+    for name in READ_COLUMNS:
+        _raise_if_any([part.twice[name] for part in parts], "storage.out_of_date", name + _TWICE)
+    cure = f": bring the three tables up to date with `{gateau_command('run')}`"
+    _raise_if_any([part.differing for part in parts], "storage.out_of_date", _DIFFERING, cure)
+    _raise_if_any([part.uneven for part in parts], "models.not_homologous", _UNEVEN)
+    if not any(part.frame.height for part in parts):
+        sizes = ", ".join(f"{name} {sum(part.rows[name] for part in parts)}" for name in READ_COLUMNS)
+        raise GateauError(
+            "selection.no_scores", f"no sample was scored by all of {sizes}: read the reasons in the rejected tables"
+        )
     joined = pl.concat([part.frame for part in parts]).sort("sample_id")
     _raise_if_any([_repeated(joined["sample_id"])], "storage.out_of_date", "perplexity/short" + _TWICE)
     return joined
@@ -129,19 +138,6 @@ def _repeated(ids: pl.Series) -> pl.Series:
     if ids.is_sorted():  # as stored tables are: comparing neighbours then needs no hash table
         return ids.slice(1).filter(ids.slice(1) == ids.head(max(0, ids.len() - 1)))
     return ids.filter(ids.is_duplicated())
-
-
-def _refuse(parts: list[JoinedShard]) -> None:
-    for name in READ_COLUMNS:
-        _raise_if_any([part.twice[name] for part in parts], "storage.out_of_date", name + _TWICE)
-    cure = f": bring the three tables up to date with `{gateau_command('run')}`"
-    _raise_if_any([part.differing for part in parts], "storage.out_of_date", _DIFFERING, cure)
-    _raise_if_any([part.uneven for part in parts], "models.not_homologous", _UNEVEN)
-    if not any(part.frame.height for part in parts):
-        sizes = ", ".join(f"{name} {sum(part.rows[name] for part in parts)}" for name in READ_COLUMNS)
-        raise GateauError(
-            "selection.no_scores", f"no sample was scored by all of {sizes}: read the reasons in the rejected tables"
-        )
 
 
 def _raise_if_any(found: list[pl.Series], code: str, message: str, cure: str = "") -> None:

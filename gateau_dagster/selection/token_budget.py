@@ -166,7 +166,15 @@ def per_source_tokens(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     used_up = entering.filter(~countable(), pl.col("place") <= found["place"].max())
     everything = found.height == ranked.filter(countable()).height
     if used_up.height and not everything and rule.short_source == "error":
-        _refuse_used_up(ranked, used_up["source"].unique().sort()[0], rule)
+        source = used_up["source"].unique().sort()[0]
+        mine = ranked.filter(pl.col("source") == source)
+        which = "scored samples" if rule.per_document is None else "samples that can be chosen"
+        raise GateauError(
+            "selection.too_few",
+            f"selection.rule per_source_tokens: source {source!r} has {mine.filter(countable()).height} {which} "
+            f"of {mine.height}, fewer than its percentage needs. Lower selection.budget, find out why samples "
+            f"were rejected, or set selection.short_source: share{limit_hint(rule)}",
+        )
     return found.drop("place").sort("rank", "sample_id")
 
 
@@ -205,17 +213,6 @@ def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
             "sample, so nothing would be chosen: raise it",
         )
     return found
-
-
-def _refuse_used_up(ranked: pl.DataFrame, source: str, rule: RuleConfig) -> None:
-    mine = ranked.filter(pl.col("source") == source)
-    which = "scored samples" if rule.per_document is None else "samples that can be chosen"
-    raise GateauError(
-        "selection.too_few",
-        f"selection.rule per_source_tokens: source {source!r} has {mine.filter(countable()).height} {which} "
-        f"of {mine.height}, fewer than its percentage needs. Lower selection.budget, find out why samples "
-        f"were rejected, or set selection.short_source: share{limit_hint(rule)}",
-    )
 
 
 def choose_by_domain(texts: Iterable[ScoredText], token_budget: int) -> set[str]:
