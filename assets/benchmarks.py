@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.assets.answering import pool_answers
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import ModelConfig
@@ -46,7 +47,6 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, TimedProgress
 from gateau_dagster.readable import PageAmount, PageChart
 from gateau_dagster.resources.models import ModelsResource
-from gateau_dagster.resources.pools.answering import pool_answers
 from gateau_dagster.storage import Store
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.store import DamagedTableError

@@ -133,7 +133,13 @@ FEATURES = {
     "traces": ("data.sessions", "data.session_tree", "data.traces"),
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
     "answering and judging": (
-        *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),
+        *(
+            "evaluation.generation",
+            "evaluation.judging",
+            "evaluation.server_client",
+            "assets.judging",
+            "assets.answering",
+        ),
         *("assets.benchmarks", "estimate.judging", "resources.judge"),
     ),
     "benchmarks": ("evaluation",),

@@ -2,17 +2,20 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
 from gateau_dagster.execution.shard_tables import Piece, PieceResult, ShardResult, finish_shard
+from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
 from gateau_dagster.resources.pools.pool import ScoringTask, Warn
-from gateau_dagster.resources.pools.worker import Refused, Started, WorkerStatus
+from gateau_dagster.resources.pools.worker import Refused, Started, Worker, WorkerStatus
 from gateau_dagster.storage import Store
 
 # The longest wait for an event.
@@ -75,6 +78,9 @@ class Crew(ABC, Generic[M]):
         most: the largest number of workers.
         warn: receives which worker was lost, and why others do not work.
     """
+
+    cure: ClassVar[str]
+    """What to change if every worker dies, as a sentence."""
 
     def __init__(self, most: int, warn: Warn) -> None:
         self._most, self.warn = most, warn
@@ -220,6 +226,18 @@ class Crew(ABC, Generic[M]):
             self.warn(reason)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Crews:
+    """Workers of the pool `name` for other work than scoring. A module of this package that has them defines CREWS.
+
+    crew: a context with workers of a class, from a configuration, a placed model and `WorkerTask.more`. The last
+    argument receives warnings, see Pool.
+    """
+
+    name: str
+    crew: Callable[[Config, Placed, str, type[Worker], Warn], AbstractContextManager[Crew[Any]]]
+
+
 # Tables are written beside the queue: with many workers, shards finish in quick succession.
 _WRITERS = 4
 Finished = tuple[str, dict[str, ShardResult]]
@@ -229,13 +247,12 @@ Finished = tuple[str, dict[str, ShardResult]]
 class ScoringCrew:
     """A crew that saves rows with each piece; the step's process makes the tables.
 
-    settings, cure, seconds: see PieceQueue.
+    settings, seconds: see PieceQueue.
     """
 
     crew: Crew[Any]
     task: ScoringTask
     settings: str
-    cure: str
     seconds: float | None
 
     def results(self, shards: Sequence[Piece], report: Report) -> Iterator[Finished]:
@@ -246,7 +263,7 @@ class ScoringCrew:
             workers=len(self.task.devices),
             warn=self.crew.warn,
             settings=self.settings,
-            cure=self.cure,
+            cure=self.crew.cure,
             costs=self.task.costs,
             seconds=self.seconds,
         )

@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,16 +19,12 @@ from typing import Any
 from gateau_dagster.config import Config
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.answering import AskedTurn, Engine, Note, Outcome, unwatched
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.readable import plural
-from gateau_dagster.resources.pools.answering import Answering
-from gateau_dagster.resources.pools.crew import Crew, Done, Lost, Member, ScoringCrew
-from gateau_dagster.resources.pools.piece_queue import Job, JobQueue
+from gateau_dagster.resources.pools.crew import Crew, Crews, Lost, Member, ScoringCrew
+from gateau_dagster.resources.pools.piece_queue import Job
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.resources.pools.worker import (
-    AnsweringWorker,
-    AskedPiece,
     Failed,
     ScoringWorker,
     Started,
@@ -46,22 +42,12 @@ _GRACE_SECONDS = 10.0
 _OUT_OF_MEMORY = re.compile(r"running low on memory", re.IGNORECASE)
 _ANSWER_SECONDS = 3.0
 _SETTINGS = "execution.ray.gpus, execution.ray.cpus or scoring.device_map"
-_CURE = "Read Ray's logs on the nodes."
 
 
-class _OnNode(Worker):
-    def _node(self) -> str:
-        import ray
+def _node() -> str:
+    import ray
 
-        return ray.get_runtime_context().get_node_id()
-
-
-class ScoringActor(_OnNode, ScoringWorker):
-    """A worker that scores on a node."""
-
-
-class AnsweringActor(_OnNode, AnsweringWorker):
-    """A worker that answers questions on a node."""
+    return ray.get_runtime_context().get_node_id()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -81,6 +67,8 @@ class _Actor(Member):
 
 class RayCrew(Crew[_Actor]):
     """The actors of one step, within `connected`."""
+
+    cure = "Read Ray's logs on the nodes."
 
     def __init__(self, ray_config: RayConfig, actor: type[Worker], task: WorkerTask, warn: Warn) -> None:
         import ray
@@ -191,84 +179,6 @@ class RayCrew(Crew[_Actor]):
         )
 
 
-# Pieces per worker: many, so that uneven ends and lost pieces cost little.
-_PIECES = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class RayAnswers:
-    """An engine on a Ray cluster. most: workers."""
-
-    crew: RayCrew
-    most: int
-    warn: Warn
-
-    def answers(
-        self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
-    ) -> Iterator[Sequence[Outcome]]:
-        """Implement Engine.answers: yield the outcomes of each piece as a group.
-
-        Raises:
-            GateauError: for the reasons of `Crew` and `JobQueue.give_back`; an actor's own.
-        """
-        queue = AskedQueue(asked, frozenset(missing), pieces=self.most * _PIECES, warn=self.warn)
-        while self.crew.serve(queue):
-            note(f"{plural(queue.waiting(), 'question')} no worker has begun")
-            for event in self.crew.events():
-                if isinstance(event, Done):
-                    queue.took(event.job)
-                    yield event.answer
-                elif isinstance(event, Lost):
-                    assert event.member.job is not None
-                    rejected = queue.give_back(event.member.job, event.how, machine=event.machine)
-                    if rejected is not None:
-                        yield [rejected]
-
-
-class AskedQueue(JobQueue):
-    """The questions of one turn, in pieces of about equal length, the longest first.
-
-    The pieces divide all questions, so that grouping does not depend on earlier answers. If the longest pieces kill
-    their workers, the shortest follow until one is answered, since length may be the cause.
-    """
-
-    def __init__(self, asked: Sequence[AskedTurn], missing: frozenset[str], *, pieces: int, warn: Warn) -> None:
-        given_up = "workers died while they answered this question. The system often kills them for lack of memory"
-        super().__init__(warn, one="question", cure=_CURE, given_up=given_up)
-        for some in _pieces(asked, pieces):
-            wanted = missing & {each.question.question_id for each in some}
-            if wanted:
-                self._returned.append(Job(piece=AskedPiece(asked=some, missing=wanted)))
-
-    def waiting(self) -> int:
-        """Return the number of questions that no worker has."""
-        return sum(len(job.piece.missing) for job in self._returned)
-
-    def take(self) -> Job | None:
-        """Return the next piece."""
-        return self._take_returned() if self._returned else None
-
-
-def _pieces(asked: Sequence[AskedTurn], most: int) -> Iterator[list[AskedTurn]]:
-    """Yield at most `most` pieces of questions of about the same length, since padding is work."""
-    sizes = [_size(each) for each in asked]
-    target, piece, size = sum(sizes) / most, list[AskedTurn](), 0
-    for place in sorted(range(len(asked)), key=lambda each: (-sizes[each], each)):
-        piece.append(asked[place])
-        size += sizes[place]
-        if size >= target:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
-
-
-def _size(asked: AskedTurn) -> int:
-    """Return the estimated characters of the prompt and of the answer."""
-    said = asked.question.generation.max_new_tokens * 4
-    return 1 + said + sum(len(turn) for turn in asked.question.turns[: asked.turn + 1])
-
-
 _CONNECT_SECONDS = 10.0
 
 
@@ -367,22 +277,18 @@ def _own_signals() -> Iterator[None]:
 
 @contextmanager
 def _workers(task: ScoringTask, warn: Warn) -> Iterator[ScoringCrew]:
-    ray = _section(task.config)
-    with (
-        _on_cluster(task.config, task.placed, task.model) as worker,
-        closing(RayCrew(ray, ScoringActor, worker, warn)) as crew,
-    ):
-        yield ScoringCrew(crew=crew, task=task, settings=_SETTINGS, cure=_CURE, seconds=ray.piece_minutes * 60)
+    seconds = _section(task.config).piece_minutes * 60
+    with _crew(task.config, task.placed, task.model, ScoringWorker, warn) as crew:
+        yield ScoringCrew(crew=crew, task=task, settings=_SETTINGS, seconds=seconds)
 
 
 @contextmanager
-def _answers(config: Config, placed: Placed, template: str, warn: Warn) -> Iterator[Engine]:
-    ray = _section(config)
+def _crew(config: Config, placed: Placed, more: str, worker: type[Worker], warn: Warn) -> Iterator[RayCrew]:
     with (
-        _on_cluster(config, placed, template) as worker,
-        closing(RayCrew(ray, AnsweringActor, worker, warn)) as crew,
+        _on_cluster(config, placed, more) as task,
+        closing(RayCrew(_section(config), worker, task, warn)) as crew,
     ):
-        yield RayAnswers(crew=crew, most=ray.workers, warn=warn)
+        yield crew
 
 
 @contextmanager
@@ -398,6 +304,7 @@ def _on_cluster(config: Config, placed: Placed, more: str) -> Iterator[WorkerTas
             threads=max(1, int(ray.cpus)),
             expected=expected,
             leases=fence.exported(),
+            node=_node,
         )
 
 
@@ -414,4 +321,4 @@ def _devices(config: Config, place: str, shards: int) -> list[str]:
 
 
 POOL = Pool(name="ray", workers=_workers, devices=_devices, elsewhere=True)
-ANSWERING = Answering(name="ray", answers=_answers)
+CREWS = Crews(name="ray", crew=_crew)

@@ -25,7 +25,6 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 # Time for a stopped worker to save the rows of its piece.
 _GRACE_SECONDS = 20.0
 _SETTINGS = "scoring.device, scoring.device_map or scoring.workers"
-_CURE = "All computed results are kept: run again with fewer scoring.workers or a smaller scoring.batch_tokens."
 
 
 def run_worker(task: WorkerTask, connection: Connection) -> None:
@@ -99,6 +98,8 @@ class _WorkerProcess(Member):
 
 class ProcessCrew(Crew[_WorkerProcess]):
     """Processes of this machine, one per device."""
+
+    cure = "All computed results are kept: run again with fewer scoring.workers or a smaller scoring.batch_tokens."
 
     def __init__(self, task: ScoringTask, warn: Warn) -> None:
         super().__init__(len(task.devices), warn)
@@ -178,7 +179,7 @@ class ProcessCrew(Crew[_WorkerProcess]):
 def _workers(task: ScoringTask, warn: Warn) -> Iterator[ScoringCrew]:
     with closing(ProcessCrew(task, warn)) as crew:
         # A shard is not cut: its rows are those of one process, to the bit.
-        yield ScoringCrew(crew=crew, task=task, settings=_SETTINGS, cure=_CURE, seconds=None)
+        yield ScoringCrew(crew=crew, task=task, settings=_SETTINGS, seconds=None)
 
 
 POOL = Pool(name="processes", workers=_workers)

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.errors import GateauError, redact_exception, redact_output
-from gateau_dagster.evaluation.generation.answering import AskedTurn, Outcome
-from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, PieceResult
@@ -220,6 +218,7 @@ class WorkerTask:
     device: in the notation of scoring.device. threads: of the CPU; 0: an equal part of this machine's, which `sharing`
     workers share. expected: of another machine; None for this one.
     leases: of the store, if the worker does not inherit them; see `fence.exported`.
+    node: returns the id of the worker's machine in its cluster; empty without a cluster.
     """
 
     config: Config
@@ -231,6 +230,7 @@ class WorkerTask:
     sharing: int = 1
     expected: Expected | None = None
     leases: str = ""
+    node: Callable[[], str] = str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,10 +319,7 @@ class Worker:
         if found:
             return Refused(lines=tuple(f"{socket.gethostname()}: {line}" for line in found))
         self._model()
-        return Started(name=f"{socket.gethostname()}, process {os.getpid()}", node=self._node())
-
-    def _node(self) -> str:
-        return ""
+        return Started(name=f"{socket.gethostname()}, process {os.getpid()}", node=self._task.node())
 
     def _model(self) -> "LoadedModel":
         if self._loaded is None:
@@ -380,41 +377,6 @@ class ScoringWorker(Worker):
         with self._lock:
             finished = 0 if report is None else report.scored
             self._change(replace(self._status, in_hand=frozenset(self._begun[finished:]), report=report))
-
-
-@dataclass(frozen=True, kw_only=True)
-class AskedPiece:
-    """Questions that are answered together: those of `asked` that are in `missing`; see `Engine.answers`."""
-
-    asked: Sequence[AskedTurn]
-    missing: frozenset[str]
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Return the ids of its questions."""
-        return sorted(self.missing)
-
-    def part(self, ids: Sequence[str]) -> "AskedPiece":
-        """Return the piece restricted to these questions."""
-        return replace(self, missing=frozenset(ids))
-
-
-class AnsweringWorker(Worker):
-    """A worker that answers questions. `WorkerTask.more` is the template of the prompts."""
-
-    def _done(self, piece: AskedPiece) -> list[Outcome]:
-        from gateau_dagster.evaluation.generation.in_process import InProcess  # loads torch
-
-        config, loaded = self._task.config, self._model()
-        self._change(replace(self._status, in_hand=None))  # a pass takes many
-        prompts = PromptBuilder(
-            tokenizer=loaded.tokenizer,
-            template=self._task.more,
-            max_length=config.scoring.max_length,
-            input_length=config.evaluation.input_length,
-        )
-        engine = InProcess(loaded, prompts, batch_tokens=config.scoring.batch_tokens)
-        return [outcome for group in engine.answers(piece.asked, piece.missing) for outcome in group]
 
 
 def portable(error: BaseException) -> BaseException:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster import tables
+from gateau_dagster.assets.answering import pool_answers
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
@@ -21,9 +22,9 @@ from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools import on_ray
-from gateau_dagster.resources.pools.on_ray import ANSWERING, POOL, ScoringActor
+from gateau_dagster.resources.pools.on_ray import POOL
 from gateau_dagster.resources.pools.pool import ScoringTask, ScoringWorkers
-from gateau_dagster.resources.pools.worker import Failed
+from gateau_dagster.resources.pools.worker import Failed, ScoringWorker
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from tests.error_codes import refused
@@ -134,7 +135,7 @@ def test_an_actor_proves_the_lease_of_its_step(tmp_path: Path, monkeypatch: pyte
     with holding(token, alone=True), on_cluster as task:
         sent = pickle.dumps(task)
     monkeypatch.setattr(fence, "_process", fence._Process())
-    actor = ScoringActor(pickle.loads(sent))
+    actor = ScoringWorker(pickle.loads(sent))
     assert isinstance(actor.work(1, piece.part(["s00000", "s00001"])), PieceResult)
     Path(files.address(token.name)).unlink()
     before = files.sizes()
@@ -226,7 +227,9 @@ def test_questions_are_answered_as_in_one_process(cluster: RayCluster, tmp_path:
     asked = [AskedTurn(question=each) for each in questions([30, 40, 50] * 4)]
     missing = {f"q{number}" for number in range(1, 12)}
     placed = placed_model(state, "long")
-    with ANSWERING.answers(state.config, placed, "gateau", [].append) as engine:
+    answers = pool_answers(state.config)
+    assert answers is not None
+    with answers(state.config, placed, "gateau", [].append) as engine:
         there = answered(engine.answers(asked, missing))
     loaded = ModelsResource().load(state.config, placed.section, version="")
     prompts = PromptBuilder(tokenizer=loaded.tokenizer, template="gateau", max_length=512)
