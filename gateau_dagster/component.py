@@ -24,8 +24,8 @@ from gateau_dagster.config.values import possible_path
 from gateau_dagster.errors import DEMO, DEMO_FOLDER, GateauError, demo_name
 from gateau_dagster.pipeline.project import configuration_name
 from gateau_dagster.readable import plural
+from gateau_dagster.registry import distinct, feature_parts
 from gateau_dagster.resources.configuration import ConfigurationResource
-from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.notification import NotificationResource
 from gateau_dagster.resources.project import checked_project
@@ -58,11 +58,12 @@ def build_definitions(config_file: str = DEMO, prefixes: Prefixes | None = None)
     config = checked_project(config_file).prefixed(prefixes or Prefixes())
     resources = {
         "configuration": ConfigurationResource(config_file=config_file, key_prefix=[*config.prefixes.keys]),
-        "judge": JudgeResource(),
         "models": ModelsResource(),
         "notification": NotificationResource(),
         "training": TrainingResource(),
     }
+    of_features = (each for found in feature_parts("assets", "RESOURCES", dict) for each in found.items())
+    resources = distinct([*resources.items(), *of_features], "resource")
     jobs = [*asset_jobs(config), refresh_job(config)]
     return dg.Definitions(
         assets=[*input_definitions(config), *asset_definitions(config)],

@@ -133,14 +133,8 @@ FEATURES = {
     "traces": ("data.sessions", "data.session_tree", "data.traces"),
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
     "answering and judging": (
-        *(
-            "evaluation.generation",
-            "evaluation.judging",
-            "evaluation.server_client",
-            "assets.judging",
-            "assets.answering",
-        ),
-        *("assets.benchmarks", "estimate.judging", "resources.judge"),
+        *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),
+        *("assets.answering", "assets.benchmarks", "estimate.judging", "resources.judge", "features.answering"),
     ),
     "benchmarks": ("evaluation",),
     "training planner": ("estimate.training_memory",),

@@ -12,8 +12,6 @@ from gateau_dagster.data.sample import Sample, read_conversation
 from gateau_dagster.data.short_chat import first_conversations, short_chat_control_tokens
 from gateau_dagster.data.sources import passed_over
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.evaluation.server_client import server_key
-from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
 from gateau_dagster.models.chat_template import Record
 from gateau_dagster.pipeline.data_checks import (
@@ -23,7 +21,6 @@ from gateau_dagster.pipeline.data_checks import (
     warnings_of,
     without_far_text,
 )
-from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.pipeline.feature import features, hooks
 from gateau_dagster.pipeline.model_checks import (
     chat_warnings,
@@ -192,13 +189,6 @@ class Checks:
     def _machine_checks(self) -> Iterator[Callable[[], object]]:
         yield self.state.store.files.check_writable
         yield self.check_device
-        families = {asset.partition("/")[0] for asset in self.state.pipeline.required}
-        for place, server, asking in (
-            ("evaluation.engine", self.config.evaluation.engine, {ANSWERS}),
-            ("evaluation.judge", self.config.evaluation.judge, {JUDGMENTS, PAIRS, CHARACTERISTICS, SAMPLE_RATINGS}),
-        ):
-            if server is not None and families & asking:
-                yield partial(server_key, place, server.key, server.base_url)
         for feature in features():
             yield from feature.machine_checks(self.config)
 
