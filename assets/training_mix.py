@@ -1,6 +1,6 @@
-"""Make the training data: `training_mix`, `pre_experience_mix/<model>` and `homologous_mix/<model>`."""
+"""Make the training data: `training_mix` and `pre_experience_mix/<model>`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -10,7 +10,7 @@ from gateau_dagster import tables
 from gateau_dagster.assets.steps.metadata import chart, figures_metadata
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config import Config
-from gateau_dagster.config.made_models import homologous_options, stage_training
+from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.data_checks import check_sources
 from gateau_dagster.pipeline.feature import prepare_inputs
@@ -22,7 +22,6 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.trim import trim_figures, trims
 from gateau_dagster.storage.content import frame_digest
-from gateau_dagster.training.text_mix import text_files
 
 
 @makes_asset
@@ -128,42 +127,6 @@ def pre_experience_mix(step: Step) -> None:
         output.metadata |= mix_statistics(mix, unlearned) | {"clusters": chosen["cluster"].n_unique()}
 
 
-@makes_asset
-def homologous_mix(step: Step) -> None:
-    """Mix long and short texts by their shares of tokens."""
-    for output in step.in_turn():
-        from gateau_dagster.training.text_mix import TextSource, build_text_mix
-
-        config, model = output.state.config, output.name
-        options, files = homologous_options(config.models[model]), text_files(config, model)
-        read = _bytes_read(sum(file.size for found in files.values() for file in found), output.progress)
-        sources = {
-            key: TextSource(
-                origin="long" if key == "texts" else "short",
-                files=found,
-                text_field=options.text_field,
-                join_by=options.join_by if key == "texts" else None,
-                least_tokens=options.least_tokens if key == "texts" else 0,
-                on_bytes=read,
-            )
-            for key, found in files.items()
-        }
-        try:
-            made = build_text_mix(
-                sources["texts"],
-                sources.get("short_texts"),
-                mix_tokenizer(output.state, model, output.progress),
-                options=options,
-            )
-        except GateauError as error:
-            raise error.reworded(f"models.{model}.homologous.{error}") from error
-        # The digest covers what training reads: renamed files must not retrain.
-        content = frame_digest(made.mix.select("position", "input_ids", "labels"))
-        output.write(made.mix, made.rejected, content=content, given=made.given)
-        epochs = {f"epochs_of_{origin}_texts": times for origin, times in made.epochs.items()}
-        output.metadata |= mix_statistics(made.mix) | epochs
-
-
 def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
     """Return the tokenizer of a configured model, or of the one that it is made from."""
     from gateau_dagster.models.loading import load_tokenizer
@@ -195,15 +158,3 @@ def mix_statistics(
         **({"answers_without_loss": dict(unlearned)} if unlearned else {}),
         **(figures_metadata({"mix contents": mix_contents(sequences)}) if drawn else {}),
     }
-
-
-def _bytes_read(total: int, progress: Progress) -> Callable[[int], None]:
-    """Return a callback that reports bytes read. Files are read once for their texts, and again for drawn ones."""
-    done = 0
-
-    def note(count: int) -> None:
-        nonlocal done
-        done += count
-        progress(done, None if done > total else total, "bytes", "reading texts")
-
-    return note

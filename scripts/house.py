@@ -139,7 +139,6 @@ FEATURES = {
     "benchmarks": ("evaluation",),
     "training planner": ("estimate.training_memory",),
     "viewer": ("explore",),
-    "text mix": ("training.text_mix",),
     "report": ("report", "assets.report"),
     "estimates": ("estimate",),
 }

@@ -33,11 +33,6 @@ LONG, CHAT = "input/long_sft", "input/short_chat"
 HOMOLOGOUS, PRE_EXPERIENCED = "homologous_model", "pre_experienced"
 
 
-def text_key(model: str) -> str:
-    """Return the key of the texts that a homologous model is trained on."""
-    return f"input/{model}_texts"
-
-
 def method_key(name: str) -> str:
     """Return the key of the files that a method reads."""
     return f"input/{name}_file"
@@ -71,17 +66,15 @@ class Observed:
 
     model_digests: `models.model_digest` of every configured model.
     short_chat: changes with the short conversations' files; None without any.
-    texts: by homologous model, changes with its texts.
     others: digests of the models of `variants.also`, by the variants' names.
     files: by method that reads files, changes with their content.
-    partitions: by partition of a feature's set, changes with what it is made from.
+    partitions: by partition of a feature's set, or by key of its input, changes with the content.
     instructions: changes with what is left out of the documents that are compared; empty if nothing is.
     frames: by configured model, `chat_rendering.frame_change` of its chat template; only templates that make a change.
     """
 
     model_digests: Mapping[str, str]
     short_chat: str | None = None
-    texts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     partitions: Mapping[str, str] = field(default_factory=dict)

@@ -46,7 +46,6 @@ from gateau_dagster.selection.rules import check_data, countable_samples
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import changed_records
 from gateau_dagster.training.encode import flagged_turns
-from gateau_dagster.training.text_mix import check_homologous
 
 _SAMPLES = 64  # by which tokenizers are compared
 
@@ -171,7 +170,8 @@ class Checks:
             yield lambda name=name: check_attention(self.config, name, self.state.model_digests[name])
         # The digests are read when the check runs: a missing model is a separate finding.
         yield lambda: check_answer_end(self.config, self.state.model_digests)
-        yield partial(check_homologous, self.config)
+        for feature in features():
+            yield from feature.model_checks(self.config)
         yield lambda: check_trained_models(self.config, self.state.model_digests)
         yield partial(check_known_models, self.config)
 

@@ -103,6 +103,11 @@ class Feature:
         del store
         return False
 
+    def model_checks(self, config: Config) -> Iterator[Callable[[], object]]:
+        """Yield checks that the models can serve the feature. They read no weights, and raise GateauError."""
+        del config
+        yield from ()
+
     def machine_checks(self, config: Config) -> Iterator[Callable[[], object]]:
         """Yield checks that this machine has what the feature needs. They raise GateauError."""
         del config
@@ -116,6 +121,11 @@ class Feature:
     def declare_first(self, config: Config) -> Iterator[Asset]:
         """Yield the assets that are made before the samples are scored, such as the samples themselves."""
         del config
+        yield from ()
+
+    def made_model(self, config: Config, name: str) -> Iterator[Asset]:
+        """Yield the mix and the folder of a model that the pipeline makes, if the feature makes it."""
+        del config, name
         yield from ()
 
     def declare(self, config: Config) -> Iterator[Asset]:

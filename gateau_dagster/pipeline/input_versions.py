@@ -10,12 +10,11 @@ from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_files
-from gateau_dagster.pipeline.asset import CHAT, LONG, method_key, model_key, other_key, text_key
+from gateau_dagster.pipeline.asset import CHAT, LONG, method_key, model_key, other_key
 from gateau_dagster.pipeline.feature import features, prepare_inputs
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.upstream_versions import input_version
-from gateau_dagster.training.text_mix import text_files
 
 Facts: TypeAlias = Mapping[str, int | str | datetime]
 _LAST_TIME = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -71,9 +70,6 @@ def _files(config: Config, key: str) -> list[SourceFile]:
     for given in (each for feature in features() for each in feature.inputs(config)):
         if key == given.key:
             return given.files()
-    for name in config.homologous_models:
-        if key == text_key(name):
-            return [file for found in text_files(config, name).values() for file in found]
     for name, method in chosen_methods(config).items():
         if key == method_key(name):
             return method.files()

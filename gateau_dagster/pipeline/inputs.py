@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateau_dagster.config import Config
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.pipeline.asset import CHAT, LONG, SHARD, method_key, model_key, other_key, text_key
+from gateau_dagster.pipeline.asset import CHAT, LONG, SHARD, method_key, model_key, other_key
 from gateau_dagster.pipeline.feature import features
 
 
@@ -38,14 +38,6 @@ def _files(config: Config) -> Iterator[Input]:
     for feature in features():
         for given in feature.inputs(config):
             yield Input(key=given.key, path=_joined(given.paths), summary=given.summary, kinds=("file",))
-    for name in config.homologous_models:
-        options = config.models[name].homologous
-        assert options is not None
-        found = [_joined(paths) for paths in (options.texts, options.short_texts) if paths is not None]
-        yield Input(
-            key=text_key(name), path=", ".join(found), summary=f"The texts that train `models.{name}`", kinds=("file",)
-        )
-
     for name, method in chosen_methods(config).items():
         if method.paths():
             yield Input(

@@ -15,7 +15,6 @@ from gateau_dagster.pipeline.feature import hooks, prepare_inputs
 from gateau_dagster.pipeline.model_checks import answer_frames, check_folder
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, silent
-from gateau_dagster.training.text_mix import text_signatures
 
 
 def state_of(*, config: Config, progress: Progress = silent, asks_hub: bool = False) -> State:
@@ -50,7 +49,6 @@ def _observe(state: State) -> Observed:
     return Observed(
         model_digests=state.model_digests,
         short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
-        texts=text_signatures(config, cache / FILE_DIGESTS),
         files={
             name: content_signature(method.files(), cache / FILE_DIGESTS)
             for name, method in chosen_methods(config).items()

@@ -58,10 +58,6 @@ def check_inputs_apart(config: Config) -> None:
 def _inputs(config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
     """Yield the key of every input and model, and its paths as the configuration names them."""
     yield from config.addresses()
-    for name in config.homologous_models:
-        options = config.models[name].homologous
-        assert options is not None
-        yield from ((f"models.{name}.homologous", paths) for paths in (options.texts, options.short_texts) if paths)
     for feature in features():
         yield from ((given.place, given.paths) for given in feature.inputs(config))
     for name, other in config.other_models.items():

@@ -7,7 +7,7 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Result, without_effect
-from gateau_dagster.config.made_models import homologous_options, machine_settings, place_of, stage_training
+from gateau_dagster.config.made_models import machine_settings, place_of, stage_training
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.models.chat_rendering import rendering_settings
@@ -25,14 +25,13 @@ from gateau_dagster.pipeline.asset import (
     made_asset,
     model_key,
     origin_key,
-    text_key,
 )
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
 from gateau_dagster.training.launch import CODE_VERSION as TRAINING_CODE_VERSION
-from gateau_dagster.training.text_mix import CODE_VERSION as TEXT_MIX_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 # They decide what fits into memory; a batch that does not fit is halved, whatever its size.
@@ -131,19 +130,19 @@ def embedding_asset(config: Config, model: str) -> str:
 
 def made_models(config: Config) -> Iterator[Asset]:
     """Declare the mix and the folder of every model that is made: `pre_experience_mix/<model>` and
-    `pre_experienced/<model>`, or `homologous_mix/<model>` and `homologous_model/<model>`.
+    `pre_experienced/<model>`, or those of a feature.
     """
     for name in config.made_models:
-        if config.models[name].is_homologous:
-            yield from (_homologous_mix(config, name), _homologous_model(config, name))
-        else:
+        if name in config.pre_experienced_models:
             yield from (_pre_experience_mix(config, name), _pre_experienced(config, name))
+        for feature in features():
+            yield from feature.made_model(config, name)
 
 
 def _pre_experience_mix(config: Config, name: str) -> Asset:
     def settings(observed: Observed) -> dict[str, Any]:
         return {
-            **_base(config, name, observed),
+            **base_weights(config, name, observed),
             **_stage_options(config, name, "mix"),
             "scoring.template": config.scoring.template,
             **rendering_settings(config.scoring.template, observed.frame(config.origin(name))),
@@ -169,49 +168,18 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
     )
 
 
-def _homologous_mix(config: Config, name: str) -> Asset:
-    section = f"models.{name}.homologous"
-
-    def settings(observed: Observed) -> dict[str, Any]:
-        options = homologous_options(config.models[name])
-        dumped = options.model_dump(mode="json", exclude=without_effect(options, "mix"))
-        del dumped["texts"], dumped["short_texts"]  # the files count by their content
-        return {
-            **_base(config, name, observed),
-            **{f"{section}.{option}": value for option, value in dumped.items()},
-            f"{section} files": observed.texts[name],
-        }
-
-    return Asset(
-        key=mix_asset(config, name),
-        of="model",
-        maker="homologous_mix",
-        group="scoring",
-        kinds=("parquet", "huggingface"),
-        summary="training mix of a homologous model: long and short texts, tokenised",
-        description="Long texts, and short ones by their share of tokens, tokenised and cut into sequences: what "
-        f"`{config.origin(name)}` is trained on to become `{name}`.",
-        inputs=(text_key(name), origin_key(config, name)),
-        observe=settings,
-        code_version=TEXT_MIX_CODE_VERSION,
-        columns=tables.TRAINING_MIX,
-        # No limit loses tokens: a long text is cut into sequences, and `tokens` is the requested number.
-        checks=(REJECTED_SHARE,),
-    )
-
-
 def _pre_experienced(config: Config, name: str) -> Asset:
     base = config.origin(name)
 
     def settings(observed: Observed) -> dict[str, Any]:
         return {
-            **_base(config, name, observed),
+            **base_weights(config, name, observed),
             f"models.{base}.rope_theta": config.models[base].rope_theta,
             **_stage_options(config, name, "checkpoint"),
-            **_machine(config, name),
+            **machine_part(config, name),
         }
 
-    return _made_model(
+    return model_folder_asset(
         config,
         name,
         summary="a model trained on samples of every kind before it scores, a Hugging Face folder",
@@ -220,23 +188,7 @@ def _pre_experienced(config: Config, name: str) -> Asset:
     )
 
 
-def _homologous_model(config: Config, name: str) -> Asset:
-    def settings(observed: Observed) -> dict[str, Any]:
-        machine = _machine(config, name)
-        del machine["training.sequence_parallel"]  # `tokens_per_step` decides which rows make up a step
-        # No rope_theta: the rotary embedding is extended from the one that the weights were trained with.
-        return {**_base(config, name, observed), **_recipe(config, name), **machine}
-
-    return _made_model(
-        config,
-        name,
-        summary="a long model made from another by continued training, a Hugging Face folder",
-        how="trained on with long texts and an extended rotary embedding until it reads further",
-        observe=settings,
-    )
-
-
-def _made_model(config: Config, name: str, *, summary: str, how: str, observe: Observe) -> Asset:
+def model_folder_asset(config: Config, name: str, *, summary: str, how: str, observe: Observe) -> Asset:
     """Declare the folder of a model. `how`: the way it was made from its base."""
     return Asset(
         key=made_asset(config, name),
@@ -257,15 +209,7 @@ def _made_model(config: Config, name: str, *, summary: str, how: str, observe: O
     )
 
 
-def _recipe(config: Config, name: str) -> dict[str, Any]:
-    """Return how a homologous model is trained; the position extension counts as resolved."""
-    options = homologous_options(config.models[name])
-    dumped = options.model_dump(mode="json", exclude=without_effect(options, "checkpoint"))
-    dumped["positions"] = options.extension.model_dump(mode="json")
-    return {f"models.{name}.homologous.{option}": value for option, value in dumped.items()}
-
-
-def _machine(config: Config, name: str) -> dict[str, Any]:
+def machine_part(config: Config, name: str) -> dict[str, Any]:
     """Return the settings that fit the machine, from `training`."""
     found: dict[str, Any] = machine_settings(config.training)
     del found["training.max_length"], found["training.truncation"]  # they count by what they make of the mix
@@ -278,7 +222,8 @@ def _machine(config: Config, name: str) -> dict[str, Any]:
     return found
 
 
-def _base(config: Config, name: str, observed: Observed) -> dict[str, Any]:
+def base_weights(config: Config, name: str, observed: Observed) -> dict[str, Any]:
+    """Return the digest of the weights that this model is made from, by its place in the configuration."""
     base = config.origin(name)
     return {f"models.{base} weights": observed.model_digests[base]}
 

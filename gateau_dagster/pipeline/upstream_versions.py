@@ -8,7 +8,6 @@ from gateau_dagster.pipeline.asset import (
     method_key,
     model_key,
     other_key,
-    text_key,
 )
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.plan import Key, one_version
@@ -21,7 +20,6 @@ def input_version(state: State, key: str) -> str:
     observed, config = state.observed, state.config
     versions = {CHAT: observed.short_chat or ""}
     versions |= {each.key: each.version(observed) for feature in features() for each in feature.inputs(config)}
-    versions |= {text_key(name): digest for name, digest in observed.texts.items()}
     versions |= {method_key(name): digest for name, digest in observed.files.items()}
     versions |= {model_key(name): observed.model_digests[name] for name in config.models}
     versions |= {other_key(name): digest for name, digest in observed.others.items()}

@@ -80,7 +80,7 @@ class Crew(ABC, Generic[M]):
     """
 
     cure: ClassVar[str]
-    """What to change if every worker dies, as a sentence."""
+    """The change that may help if every worker dies, as a sentence."""
 
     def __init__(self, most: int, warn: Warn) -> None:
         self._most, self.warn = most, warn

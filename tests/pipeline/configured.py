@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from gateau_dagster.config import Config
+from gateau_dagster.features.text_mix.mix import text_key
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.feature import features
@@ -52,15 +53,15 @@ def resolved_assets(
 ) -> dict[str, Asset]:
     """What the planner compares, by asset in topological order, with made-up observations."""
     models = digests or {name: f"{model.path}@{model.revision}" for name, model in config.models.items()}
-    of_texts = dict.fromkeys(config.homologous_models, texts)
+    of_texts = {text_key(name): texts for name in config.homologous_models}
     of_others = {name: each.other.path for name, each in config.variant_set.items() if each.other is not None}
     observed = Observed(
         model_digests=models,
         short_chat=signature,
-        texts=of_texts,
         others=of_others,
         files={"scores": "s"},
-        partitions={key: "d" for feature in features() for each in feature.partition_sets for key in each.keys(config)},
+        partitions=of_texts
+        | {key: "d" for feature in features() for each in feature.partition_sets for key in each.keys(config)},
     )
     return {asset.key: asset for asset in pipeline_of(config).resolved(observed)}
 

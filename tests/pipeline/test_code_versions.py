@@ -43,7 +43,7 @@ CONSTANTS: dict[str, set[str]] = {
     "pipeline.evaluation_assets.PAIRS_CODE_VERSION": set(),
     "evaluation.grading.CODE_VERSION": set(),  # see test_evaluation_assets
     "evaluation.judged.CODE_VERSION": set(),  # of judgments, of which there are none here
-    "training.text_mix.CODE_VERSION": {"homologous_mix"},
+    "features.text_mix.mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.launch.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},

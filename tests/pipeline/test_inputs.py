@@ -12,7 +12,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.demo.prepare import embedded_demo
-from gateau_dagster.pipeline.asset import CHAT, Asset, Observed, origin_key, other_key, text_key
+from gateau_dagster.features.text_mix.mix import text_key
+from gateau_dagster.pipeline.asset import CHAT, Asset, Observed, origin_key, other_key
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.input_versions import _facts, input_versions
 from gateau_dagster.pipeline.inputs import inputs_of
@@ -59,7 +60,7 @@ class Noting:
         self.noted: set[str] = set()
         note = self.noted.add
         self.model_digests = Asked({name: origin_key(config, name) for name in config.models}, note)
-        self.texts = Asked({name: text_key(name) for name in config.homologous_models}, note)
+        self.partitions = Asked({text_key(name): text_key(name) for name in config.homologous_models}, note)
         self.others = Asked({name: other_key(name) for name in config.other_models}, note)
 
     @property

@@ -242,7 +242,7 @@ def _options(window: int, theta: float, steps: int, rate: float, seed: int) -> H
 
 def _write_mix(folder: Path, options: HomologousOptions) -> None:
     """Write `mix.parquet` (tables.TRAINING_MIX), from texts that are written beside it."""
-    from gateau_dagster.training.text_mix import TextSource, build_text_mix
+    from gateau_dagster.features.text_mix.mix import TextSource, build_text_mix
 
     assert options.tokens is not None and isinstance(options.texts, str) and isinstance(options.short_texts, str)
     rng = np.random.default_rng((options.seed, options.tokens))

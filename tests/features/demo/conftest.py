@@ -12,7 +12,14 @@ import gateau_dagster
 from gateau_dagster.features.demo.pair import build_pair
 
 # What a pair is made by: another byte of it, or another version of a library, and the pair is built again.
-_CODE = ("demo/*.py", "models/*.py", "training/**/*.py", "config/training*.py", "config/made_models.py")
+_CODE = (
+    "features/demo/*.py",
+    "features/text_mix/*.py",
+    "models/*.py",
+    "training/**/*.py",
+    "config/training*.py",
+    "config/made_models.py",
+)
 _LIBRARIES = ("accelerate", "numpy", "safetensors", "tokenizers", "torch", "transformers")
 
 

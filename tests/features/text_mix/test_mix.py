@@ -15,9 +15,9 @@ from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
 from gateau_dagster.data.text_corpus import CorpusText
 from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.features.text_mix.mix import Origin, TextMix, TextSource, build_text_mix, pieces_of
 from gateau_dagster.training.batch_plan import mix_order
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.text_mix import Origin, TextMix, TextSource, build_text_mix, pieces_of
 from tests.error_codes import refused
 from tests.training.builders import tokenizer
 
@@ -170,7 +170,7 @@ def test_a_text_that_changes_between_its_readings_is_an_error(
         (folder / "long" / "book2.txt").write_text(left)
         return mix_order(*arguments)
 
-    monkeypatch.setattr("gateau_dagster.training.text_mix.mix_order", ordered)
+    monkeypatch.setattr("gateau_dagster.features.text_mix.mix.mix_order", ordered)
     with refused("data.changed", r"book2\.txt:1"):
         mixed(folder)
 
@@ -193,7 +193,7 @@ def test_no_more_is_tokenised_than_is_drawn_but_for_a_little(folder: Path, monke
         seen.append(one.name)
         return pieces_of(one, *arguments, **options)
 
-    monkeypatch.setattr("gateau_dagster.training.text_mix.pieces_of", counted)
+    monkeypatch.setattr("gateau_dagster.features.text_mix.mix.pieces_of", counted)
     mixed(folder, tokens=300, short=False)
     assert len(seen) == len({*seen}) < 10
 

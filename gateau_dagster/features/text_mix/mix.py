@@ -303,6 +303,11 @@ def _tokens(pieces: Any) -> int:
 _TOKEN_BYTES = 8  # bytes of a token's id and label
 
 
+def text_key(model: str) -> str:
+    """Return the key of the texts that a homologous model is trained on."""
+    return f"input/{model}_texts"
+
+
 def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
     """Return the files of model `name` by key of its section: `texts`, and `short_texts` if configured.
 
