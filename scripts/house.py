@@ -130,7 +130,6 @@ PRODUCT = ("gateau_dagster",)
 HEARTS = ("gateau_dagster.assets.sample_tables", "gateau_dagster.pipeline.state")
 """The modules of which the closures are watched: what makes the tables by sample, and what plans."""
 FEATURES = {
-    "traces": ("data.sessions", "data.session_tree", "data.traces"),
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
     "answering and judging": (
         *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 from gateau_dagster.config.inputs import NonText, Turns
+from gateau_dagster.data.conversation import BETWEEN, SampleParts, answer_digests, beginnings, is_exchange, ordered
 from gateau_dagster.data.record_fields import (
     FieldCounts,
     Fields,
@@ -16,10 +19,10 @@ from gateau_dagster.data.record_fields import (
     checked_text,
     kind_of,
 )
-from gateau_dagster.data.sample import Reject, Role, Sample, Turn, text_digest
+from gateau_dagster.data.sample import Beginnings, Reject, Role, Sample, Turn, text_digest
 from gateau_dagster.data.tool_calls import call_of, calls_in, calls_of, decoded, tools_of, with_arguments
-from gateau_dagster.data.traces import SampleParts, Trace
 from gateau_dagster.data.user_turns import Border, split_user_turn
+from gateau_dagster.registry import feature_parts
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -50,7 +53,6 @@ RESPONSE_KEYS = ("response", "output", "completion", "answer")
 # Alpaca's context beside an instruction, a question beside a context, and a whole user turn if it is alone.
 INPUT = "input"
 _WHOLE = 2.0**53
-_BLANK_LINE = "\n\n"
 
 
 def to_samples(
@@ -69,7 +71,7 @@ def to_samples(
     assistant, `user_turns` splits the user turn: the instruction follows its last blank line, the context precedes it.
     A turn without a clear border is instruction only, and its `border` is none. Explicit parts may lack the
     instruction, unless there is text under another key, which may be it. A leading system message, or the record's
-    `system`, precedes the context. Other conversations are a `Trace`. A record without an id is named by the digest
+    `system`, precedes the context. A feature reads other conversations. A record without an id is named by the digest
     of its content, a reject by its `location`. `stem` is the `source` of records that have none.
 
     Args:
@@ -169,14 +171,16 @@ def _parts(record: Mapping[str, Any], fields: Fields, how: Turns) -> tuple[str, 
     turns = None if explicit else turns_of(record, fields)
     if turns is not None:
         turns, tools = with_system(turns, system_of(record, fields)), tools_of(record, fields)
-        trace = Trace(with_arguments(turns, tools, fields), tools, fields)
-        if not trace.is_exchange:
-            return trace.content_id, trace.parts(how)
-        *before, user, assistant = trace.turns
+        turns = ordered(with_arguments(turns, tools, fields), tools, fields)
+        if not is_exchange(turns, tools):
+            if (read := _read_conversation()) is None:
+                raise InvalidRecordError("several turns: this installation reads one question and one answer only")
+            return read(turns, tools, fields, how)
+        *before, user, assistant = turns
         if not assistant.trained:
             raise InvalidRecordError("not to be learned: the only response is flagged as one without loss")
         context, instruction, border = split_user_turn(user.content)
-        parts = SampleParts(context, instruction, assistant.content, border, beginnings=trace.beginnings)
+        parts = SampleParts(context, instruction, assistant.content, border, beginnings=_beginnings(turns))
         parts = _after_system(before[0].content if before else None, parts)
         return content_id(parts[:3]), iter([parts])
     named = explicit_parts(record, fields)
@@ -189,14 +193,24 @@ def _parts(record: Mapping[str, Any], fields: Fields, how: Turns) -> tuple[str, 
         )
     context, instruction, response, whole = named
     system = system_of(record, fields)
-    asked = Turn(role="user", content=_BLANK_LINE.join(text for text in (context, instruction) if text.strip()))
+    asked = Turn(role="user", content=BETWEEN.join(text for text in (context, instruction) if text.strip()))
     exchange = with_system([asked, Turn(role="assistant", content=response)], system)
     border = "given" if context.strip() else "none"
     if whole:
         context, instruction, border = split_user_turn(instruction)
-    beginnings = Trace(exchange, (), fields).beginnings
-    parts = _after_system(system, SampleParts(context, instruction, response, border, beginnings=beginnings))
+    begins = _beginnings(ordered(exchange, (), fields))
+    parts = _after_system(system, SampleParts(context, instruction, response, border, beginnings=begins))
     return content_id(parts[:3]), iter([parts])
+
+
+def _beginnings(turns: Sequence[Turn]) -> Beginnings:
+    return beginnings(turns, answer_digests(turns, ()))
+
+
+@cache
+def _read_conversation() -> FunctionType | None:
+    """Return the function of a feature that reads conversations with several turns, or with tools."""
+    return next(feature_parts("forms", "read_conversation", FunctionType), None)
 
 
 def explicit_parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, bool] | None:
@@ -297,7 +311,7 @@ def _after_system(system: str | None, parts: SampleParts) -> SampleParts:
     """Return the parts with the system text in front of the context."""
     if system is None or not system.strip():
         return parts
-    context = f"{system}{_BLANK_LINE}{parts.context}" if parts.context else system
+    context = f"{system}{BETWEEN}{parts.context}" if parts.context else system
     return parts._replace(context=context, instructions=len(system))
 
 

@@ -9,15 +9,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain, islice, takewhile
-from typing import IO, Any
+from types import FunctionType
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateau_dagster.data.sessions import Session, session_of
 from gateau_dagster.data.sources import COMPRESSIONS, FORMATS, Problem, Record, SourceFile
 from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_raw, open_stream, too_long, unheard
+from gateau_dagster.registry import feature_parts
 
 _CHUNK = 1 << 18
 _SESSION_START = 1 << 25  # bytes; a longer first line does not begin a session
@@ -375,12 +377,34 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
     if file.format == "json" and values and not any(isinstance(value, dict) for value in values):
         yield from _read_values(pieces, chunks, file, wanted)
         return
-    lines, session = split_lines(pieces, LONGEST_RECORD), session_of(next(iter(values), None))
+    lines, session = split_lines(pieces, LONGEST_RECORD), _whole_record(next(iter(values), None))
     del values, peeked, read, pieces  # the first record, which this generator would keep to the end
     if session is None:
         yield from _read_lines(lines, chunks, file, wanted)
     elif wanted is None or 1 in wanted:
         yield _read_session(session, lines, chunks, file)
+
+
+class _WholeRecord(Protocol):
+    """A file of JSON Lines that is one record. A feature finds it by the first line, see `Feature`."""
+
+    def add(self, line: Mapping[str, Any]) -> bool:
+        """Read a line; return whether its content is kept."""
+        ...
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Return the record with this id."""
+        ...
+
+
+@cache
+def _forms_of_files() -> tuple[Callable[[Any], _WholeRecord | None], ...]:
+    return tuple(feature_parts("forms", "open_file", FunctionType))
+
+
+def _whole_record(first: Any) -> _WholeRecord | None:
+    opened = (open_file(first) for open_file in _forms_of_files())
+    return next((each for each in opened if each is not None), None)
 
 
 def _peek(pieces: Iterator[bytes], count: int, longest: int) -> tuple[list[bytes], list[bytes]]:
@@ -451,7 +475,7 @@ def _read_lines(
 
 
 def _read_session(
-    session: Session, lines: Iterable[bytes | None], chunks: Chunks, file: SourceFile
+    session: _WholeRecord, lines: Iterable[bytes | None], chunks: Chunks, file: SourceFile
 ) -> Record | Problem:
     """Return a session file as record 1. Keep its turns, at most LONGEST_RECORD bytes, and one line in memory."""
     room, problem = LONGEST_RECORD, None

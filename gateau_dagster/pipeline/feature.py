@@ -77,6 +77,9 @@ class Feature:
     - `report`: `sections(state)` of the page.
     - `commands`: COMMANDS, and TRIALS of `gateau validate`.
     - `error_codes.yaml`: cause and cure of its errors by code.
+    - `forms`: `read_conversation(turns, tools, fields, how)` returns an id, and the texts of the samples, of a record
+      with several turns or tools. `open_file(first)` returns a reader of the lines of a file that is one record; None
+      if its first line, as JSON, does not show such a file.
     """
 
     scratch: tuple[str, ...] = ()

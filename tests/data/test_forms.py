@@ -52,6 +52,14 @@ def test_every_form_of_one_sample() -> None:
     ] * len(forms)
 
 
+def test_without_a_feature_for_conversations_only_exchanges_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = [("user", "Who?"), ("assistant", "He.")]
+    assert sample(messages(*exchange, *exchange)).border == "conversation"
+    monkeypatch.setattr("gateau_dagster.data.forms._read_conversation", lambda: None)
+    assert reason(messages(*exchange, *exchange)).startswith("several turns: ")
+    assert sample(messages(*exchange)).response == "He."
+
+
 @given(context=TEXT, instruction=TEXT, response=TEXT)
 def test_explicit_round_trip(context: str, instruction: str, response: str) -> None:
     made = sample({"context": context, "instruction": instruction, "response": response})

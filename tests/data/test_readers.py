@@ -24,9 +24,9 @@ from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.readers import json_values, read_plain_text, read_records, split_lines
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.data.sessions import session_of
 from gateau_dagster.data.sources import Problem, Record, SourceFile, location, resolve_files
 from gateau_dagster.data.streams import Chunks, GuardedFile, damage_reason, open_raw, open_stream, unheard
+from gateau_dagster.features.traces.sessions import session_of
 from tests.error_codes import refused
 from tests.project import command_environment
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from gateau_dagster.data.forms import CONTEXT_KEYS, INPUT, INSTRUCTION_KEYS, RESPONSE_KEYS, TURN_KEYS
 from gateau_dagster.data.record_fields import LEFT_OUT
-from gateau_dagster.data.session_tree import BRANCH, WRITTEN_TWICE, Message, SessionLine, last_seen
+from gateau_dagster.features.traces.session_tree import BRANCH, WRITTEN_TWICE, Message, SessionLine, last_seen
 
 _OF_RECORDS = {*TURN_KEYS, *CONTEXT_KEYS, *INSTRUCTION_KEYS, *RESPONSE_KEYS, INPUT, "text"}
 _OF_CLAUDE = {"sessionId", "leafUuid", "snapshot"}

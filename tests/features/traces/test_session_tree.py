@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.sample import Reject, Sample
-from tests.data.test_sessions import (
+from tests.features.traces.test_sessions import (
     BEFORE,
     BRANCH,
     FAILED,

@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.data.sessions import session_of
+from gateau_dagster.features.traces.sessions import session_of
 from tests.data.inputs import jsonl, read
 
 Line = dict[str, Any]
