@@ -11,9 +11,9 @@ from gateau_dagster.data.index import last_of_conversations, read_shards
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
-from gateau_dagster.evaluation.registry import document_similarity, one_document, reserving
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.data_checks import too_few
+from gateau_dagster.pipeline.selection_reads import reserved_documents
 
 
 @makes_asset
@@ -44,16 +44,16 @@ def document_split(step: Step) -> None:
     for output in step.in_turn():
         state, documents = output.state, Documents()
         last = last_of_conversations(state.index) if state.config.long_sft.turns == "each" else {}
-        options = reserving(state.config)
+        reserved = reserved_documents(state.config)
         for done, shard in enumerate(state.shards, start=1):
             texts = state.store.read(RAW, shard, list(TEXTS))
             documents.add(texts.filter(~pl.col("sample_id").is_in([*last])), state.index.instructions)
             output.progress(done, len(state.shards), "shards")
         documents.join(last)
         try:
-            found = split(documents, share=options and options.share, least=document_similarity(state.config))
+            found = split(documents, share=reserved.share, least=reserved.similarity)
         except OneDocumentError as error:
-            raise one_document(state.config, len(documents.of)) from error
+            raise reserved.one_document(len(documents.of)) from error
         sources = state.read(RAW, ["sample_id", "source", "digest"])
         candidates = found.filter(~found["reserved"]).join(sources, on="sample_id")
         if warning := too_few(candidates, state.config.selection):

@@ -19,8 +19,6 @@ from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSI
 from gateau_dagster.evaluation.registry import (
     asset_of,
     compared_benchmarks,
-    document_similarity,
-    reserving,
     with_benchmarks,
 )
 from gateau_dagster.methods.registry import CODE_VERSION as METHODS_CODE_VERSION
@@ -63,6 +61,7 @@ from gateau_dagster.pipeline.selection_reads import (
     comparison_reads,
     has_comparison,
     has_evidence,
+    reserved_documents,
 )
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
@@ -100,10 +99,10 @@ def document_split(config: Config) -> Iterator[Asset]:
     """Declare each sample's document, if documents are reserved for a benchmark or `selection.per_document` limits
     them. Both use the same table.
     """
-    options = reserving(config)
-    if options is None and config.selection.per_document is None:
+    reserved = reserved_documents(config)
+    if reserved.share is None and config.selection.per_document is None:
         return
-    share = {} if options is None else {"reserved share": options.share}
+    share = {} if reserved.share is None else {"reserved share": reserved.share}
     yield Asset(
         key=SPLIT,
         maker="document_split",
@@ -115,7 +114,7 @@ def document_split(config: Config) -> Iterator[Asset]:
         "document. Every selection is therefore tested on the same samples, and never on a training text. "
         "selection.per_document limits how many samples of a document are chosen. Loads no model.",
         reads={"raw_long_sft": "fingerprint"},
-        settings={**share, "similarity of near-duplicates": document_similarity(config)},
+        settings={**share, "similarity of near-duplicates": reserved.similarity},
         observe=lambda observed: {"instructions": observed.instructions} if observed.instructions else {},
         code_version=SPLIT_CODE_VERSION,
         columns=tables.DOCUMENT_SPLIT,

@@ -62,6 +62,20 @@ class VariantSamples:
     make: Callable[[Callable[[str], pl.DataFrame]], pl.DataFrame]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReservedDocuments:
+    """The documents that no selection takes, since a feature tests models on them.
+
+    share: of the documents; None if none is reserved. similarity: of two contexts that count as one document, at least;
+        `selection.per_document` counts by it, too.
+    one_document: returns the error for this number of samples if all are from one document.
+    """
+
+    share: float | None
+    similarity: float
+    one_document: Callable[[int], GateauError]
+
+
 class Feature:
     """A feature's additions to the pipeline, as FEATURE in its module `feature`; none of them is required.
 
@@ -110,6 +124,10 @@ class Feature:
         """Yield checks that the models can serve the feature. They read no weights, and raise GateauError."""
         del config
         yield from ()
+
+    def reserved_documents(self, config: Config) -> ReservedDocuments | None:
+        """Return which documents are reserved, and what counts as one; None if the feature reserves none, ever."""
+        del config
 
     def machine_checks(self, config: Config) -> Iterator[Callable[[], object]]:
         """Yield checks that this machine has what the feature needs. They raise GateauError."""

@@ -43,7 +43,6 @@ from gateau_dagster.config.variants import (
 )
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.method import Reads
 from gateau_dagster.methods.registry import chosen_methods, known_methods
 from gateau_dagster.models.chat_rendering import rendering_settings
@@ -71,6 +70,7 @@ from gateau_dagster.pipeline.selection_reads import (
     TRIM_READS,
     has_evidence,
     ranking_asset,
+    reserved_documents,
     selection_reads,
 )
 from gateau_dagster.registry import same_names
@@ -212,7 +212,8 @@ class Recipe:
         # No scores are read, so `full` can be trained before any sample is scored. The reserved documents are left out
         # as for every model, because the evaluation asks about them.
         if self.variant.kind == "full":
-            split = {SPLIT: ["sample_id", "reserved"]} if reserving(self.project) is not None else {}
+            reserves = reserved_documents(self.project).share is not None
+            split = {SPLIT: ["sample_id", "reserved"]} if reserves else {}
             texts = ["digest"] if self.project.selection.duplicates == "one" else []
             shows_use = ["source"] if self.project.selection.use_sources else []
             return {"raw_long_sft": ["sample_id", *texts, *shows_use], **split}
@@ -528,7 +529,8 @@ def variant_mixes(config: Config) -> Iterator[Asset]:
 
 
 def _mix_checks(config: Config) -> tuple[str, ...]:
-    return (REJECTED_SHARE, TRUNCATED_SHARE, *([NOTHING_RESERVED] if reserving(config) is not None else []))
+    reserves = reserved_documents(config).share is not None
+    return (REJECTED_SHARE, TRUNCATED_SHARE, *([NOTHING_RESERVED] if reserves else []))
 
 
 def checkpoint(config: Config) -> Iterator[Asset]:

@@ -3,10 +3,11 @@
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import WITH_QUOTAS
-from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.evaluation.registry import reserving
+from gateau_dagster.data.document_split import SPLIT, Reserving
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import GATEAU, chosen_methods
+from gateau_dagster.pipeline.feature import ReservedDocuments, features
 from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, cam_at_asset, further_lengths, perplexity_asset
 from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.selection.evidence import CAM_COLUMNS, LONG_COLUMNS
@@ -27,6 +28,18 @@ TRIM_READS = {
 
 FORECAST_COLUMNS = ("sample_id", "dependency", *tables.schema(tables.FORECAST_SUMS))
 """The columns of `evidence` that the forecast reads, and rule `auto` with it."""
+
+
+def reserved_documents(config: Config) -> ReservedDocuments:
+    """Return which documents no selection takes, and what counts as one document."""
+    found = [each for feature in features() if (each := feature.reserved_documents(config)) is not None]
+    assert len(found) <= 1, "two features reserve documents"
+    nothing = ReservedDocuments(share=None, similarity=Reserving().similarity, one_document=_none_reserved)
+    return found[0] if found else nothing
+
+
+def _none_reserved(samples: int) -> GateauError:
+    raise AssertionError(f"no document of these {samples} samples is reserved")
 
 
 def tables_read(config: Config) -> set[str]:
@@ -69,7 +82,7 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
     if selection.encoder is not None:
         found[f"embedding/{selection.encoder}"] = ["sample_id", "embedding"]
     limited = selection.per_document is not None
-    if limited or reserving(config) is not None:
+    if limited or reserved_documents(config).share is not None:
         found[SPLIT] = ["sample_id", "reserved", *(["document"] if limited else [])]
     return found
 
@@ -94,5 +107,5 @@ def comparison_reads(config: Config) -> list[str]:
     further = [cam_at_asset(length) for length in further_lengths(config)]
     pair = ["perplexity/short"] if further else []
     beside = [asset for asset in ("perplexity/long", "cam", PRESETS_TABLE) if asset in tables_read(config)]
-    split = [SPLIT] if reserving(config) is not None else []
+    split = [SPLIT] if reserved_documents(config).share is not None else []
     return ["raw_long_sft", *split, *pair, *beside, *further, *scores, CHOSEN]

@@ -1,0 +1,1 @@
+"""Benchmarks, answers, judgments and experiments: declared, made and checked."""
