@@ -15,6 +15,7 @@ from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.asset_names import ANSWERS, JUDGMENTS
 from gateau_dagster.evaluation.benchmark import (
     MODELS,
     Benchmark,
@@ -36,10 +37,9 @@ from gateau_dagster.evaluation.generation.answering import (
 )
 from gateau_dagster.evaluation.grading import graded_answers, thoughts_sentence
 from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.registry import FAMILY, compared_benchmarks, scored_benchmarks
+from gateau_dagster.evaluation.registry import FAMILY, compared_benchmarks, scored_benchmarks, shared_answers
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.execution.shard_tables import rejected_frame, samples_of
-from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, shared_answers
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE

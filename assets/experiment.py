@@ -11,11 +11,12 @@ from gateau_dagster.assets.selection import Candidates, chosen_samples, forecast
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config.variants import Variant
+from gateau_dagster.evaluation.asset_names import EXPERIMENT, JUDGMENTS, SCORES
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows
 from gateau_dagster.evaluation.judged import RatedBenchmark, turn_scores
 from gateau_dagster.evaluation.judging.asking import cost_of_judgments
-from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.registry import asking_benchmarks, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import (
     Cost,
     configured_gate,
@@ -23,7 +24,6 @@ from gateau_dagster.evaluation.statistics.experiment import (
     lines_of,
     reference_of,
 )
-from gateau_dagster.pipeline.evaluation_assets import EXPERIMENT, JUDGMENTS, SCORES, asking_benchmarks
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, SUBSETS, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress

@@ -20,6 +20,7 @@ from gateau_dagster.evaluation.judging.characteristics import (
     characteristics_table,
     mean_ratings,
     parse,
+    rated_characteristics,
     ratings_table,
 )
 from gateau_dagster.evaluation.judging.judge_answers import (
@@ -27,13 +28,12 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     JudgmentRequest,
     judge_answers,
     pairwise_table,
+    partly_read_judgments,
     tallies,
     wanted_of,
 )
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.pipeline.evaluation_assets import rated_characteristics
-from gateau_dagster.pipeline.losses import partly_read_judgments
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import PageAmount, PageChart, fixed, percent
 from gateau_dagster.resources.judge import JudgeResource

@@ -20,15 +20,9 @@ from gateau_dagster.assets.selection import (
 from gateau_dagster.assets.steps.metadata import rounded, rows_table
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
+from gateau_dagster.evaluation.asset_names import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
+from gateau_dagster.evaluation.registry import asking_benchmarks, asset_of, compared_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
-from gateau_dagster.pipeline.evaluation_assets import (
-    CHARACTERISTICS,
-    EXPERIMENT,
-    PAIRS,
-    UNTOUCHED_EXPERIMENT,
-    asking_benchmarks,
-)
 from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.losses import Totals, losses, totals, unseen_shares
 from gateau_dagster.pipeline.recipes import Recipe

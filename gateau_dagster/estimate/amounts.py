@@ -16,10 +16,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.estimate.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
 from gateau_dagster.estimate.questions import known_questions
+from gateau_dagster.evaluation.asset_names import ANSWERS
 from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.data_checks import chosen_share
-from gateau_dagster.pipeline.evaluation_assets import ANSWERS
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, Recipe
 from gateau_dagster.pipeline.state import State

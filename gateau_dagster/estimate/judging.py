@@ -15,6 +15,7 @@ from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.costs import PlannedCost
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.questions import known_questions
+from gateau_dagster.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.generation.answering import answer_scorer
 from gateau_dagster.evaluation.grading import graded_answers
@@ -25,7 +26,7 @@ from gateau_dagster.evaluation.judging.asking import (
     check_affordable,
     planned_cost,
 )
-from gateau_dagster.evaluation.judging.characteristics import ends_of_ranking, wanted_ratings
+from gateau_dagster.evaluation.judging.characteristics import ends_of_ranking, rated_characteristics, wanted_ratings
 from gateau_dagster.evaluation.judging.judge_answers import (
     JudgmentRequest,
     Match,
@@ -36,20 +37,12 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     wanted_judgments,
 )
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
-from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.registry import scored_benchmarks, shared_answers
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.models.prompt import encode
-from gateau_dagster.pipeline.evaluation_assets import (
-    ANSWERS,
-    CHARACTERISTICS,
-    JUDGMENTS,
-    PAIRS,
-    rated_characteristics,
-    shared_answers,
-)
 from gateau_dagster.pipeline.plan import AFTER, Plan
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS
 from gateau_dagster.pipeline.selection_reads import ranking_asset

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from gateau_dagster.evaluation.asset_names import ANSWERS, SCORES
 from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.compare import TAIL, VarianceSource, half_width, seed_spread
 from gateau_dagster.evaluation.statistics.experiment import answered, lines_of
-from gateau_dagster.pipeline.evaluation_assets import ANSWERS, SCORES
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural

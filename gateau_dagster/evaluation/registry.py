@@ -13,7 +13,8 @@ from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.data.document_split import Reserving
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import RETURNED, Benchmark, MeasuredBenchmark
+from gateau_dagster.evaluation.asset_names import ANSWERS
+from gateau_dagster.evaluation.benchmark import RETURNED, Benchmark, MeasuredBenchmark, QuestionBenchmark
 from gateau_dagster.registry import classes_of, modules_of, with_installed, with_plugins
 
 if TYPE_CHECKING:
@@ -91,6 +92,23 @@ def scored_benchmarks(config: Config) -> dict[str, Benchmark]:
         for name, each in chosen_benchmarks(config).items()
         if config.variants or name == gated or not compares(each)
     }
+
+
+def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
+    """Return the benchmarks whose questions are not made from the store's tables, since the data contain such
+    questions.
+
+    Raises as `chosen_benchmarks` does.
+    """
+    found = scored_benchmarks(config)
+    return {name: each for name, each in found.items() if isinstance(each, QuestionBenchmark) and not each.reads()}
+
+
+def shared_answers(config: Config, benchmark: str) -> list[str]:
+    """Return the assets whose rows answer its questions too; a later one may exist from an earlier run."""
+    asking = {name: each for name, each in scored_benchmarks(config).items() if isinstance(each, QuestionBenchmark)}
+    asks_as = asking[benchmark].asks_as
+    return [f"{ANSWERS}/{name}" for name, each in asking.items() if name == asks_as or each.asks_as == benchmark]
 
 
 def reserving(config: Config) -> Reserving | None:

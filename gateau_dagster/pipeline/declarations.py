@@ -16,11 +16,7 @@ from gateau_dagster.data.document_split import CODE_VERSION as SPLIT_CODE_VERSIO
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.input_index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
-from gateau_dagster.evaluation.registry import (
-    asset_of,
-    compared_benchmarks,
-    with_benchmarks,
-)
+from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import CODE_VERSION as METHODS_CODE_VERSION
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
@@ -35,15 +31,6 @@ from gateau_dagster.pipeline.asset import (
     Asset,
     Observed,
     method_key,
-)
-from gateau_dagster.pipeline.evaluation_assets import (
-    characteristics,
-    contamination,
-    experiment_assets,
-    pairwise_assets,
-    sample_ratings,
-    untouched_experiment,
-    variant_assets,
 )
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.recipes import (
@@ -156,10 +143,16 @@ def instruction_embeddings(config: Config) -> Iterator[Asset]:
         yield sample_table_asset(config, found[key])
 
 
-def of_features(config: Config) -> Iterator[Asset]:
+def before_scores(config: Config) -> Iterator[Asset]:
     """Declare the assets of features that are made before the samples are scored."""
     for feature in features():
         yield from feature.declare_first(config)
+
+
+def read_by_methods(config: Config) -> Iterator[Asset]:
+    """Declare the assets of features that methods read."""
+    for feature in features():
+        yield from feature.declare_scores(config)
 
 
 def sample_tables(config: Config) -> Iterator[Asset]:
@@ -275,27 +268,10 @@ def comparison(config: Config) -> Iterator[Asset]:
     )
 
 
-def evaluations(config: Config) -> Iterator[Asset]:
-    """Declare the evaluation of the checkpoint and its base model under every configured benchmark."""
-    for chosen in compared_benchmarks(config).values():
-        yield Asset(
-            key=asset_of(chosen.name),
-            of="benchmark",
-            maker="evaluation",
-            group="evaluation",
-            kinds=("pytorch",),
-            summary="results of the checkpoint and its base model on a benchmark",
-            description=chosen.description,
-            # By content: an equal checkpoint is not measured again.
-            reads={**chosen.reads(), "checkpoint": "content"},
-            settings=chosen.stamped_settings(),
-            code_version=chosen.version,
-            columns=chosen.columns,
-            finite=chosen.finite,
-            checks=(FINITE_VALUES,) if chosen.finite else (),
-            goal=True,
-            pool="gpu",
-        )
+def of_features(config: Config) -> Iterator[Asset]:
+    """Declare the other assets of features that the report shows."""
+    for feature in features():
+        yield from feature.declare(config)
 
 
 def report(config: Config, shown: Sequence[str]) -> Asset:
@@ -331,23 +307,17 @@ DECLARED: tuple[Declare, ...] = (
     raw_long_sft,
     document_split,
     short_chat_mix,
-    contamination,
     instruction_embeddings,
     made_models,
-    of_features,
+    before_scores,
     sample_tables,
     evidence,
     combined_scores,
-    sample_ratings,
+    read_by_methods,
     method_scores,
     selected_subset,
     comparison,
     training_mix,
     checkpoint,
-    evaluations,
-    variant_assets,
-    experiment_assets,
-    untouched_experiment,
-    pairwise_assets,
-    characteristics,
+    of_features,
 )

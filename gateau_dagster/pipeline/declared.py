@@ -24,15 +24,12 @@ _SECTIONS = {
     "short_chat_mix": ("short_chat",),
     "scoring": ("models", "scoring"),
     "training": ("models", "scoring", "training"),
-    "evaluation": ("models", "scoring", "training", "evaluation"),
-    "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),
 }
 
 
 def pipeline_of(config: Config) -> Pipeline:
     """Return the pipeline that a configuration describes; read no model and no data."""
     found = [asset for declare in declarations.DECLARED for asset in declare(config)]
-    found += [asset for feature in features() for asset in feature.declare(config)]
     _check_reads(config, found)
     required = _required(config, found)
     report = declarations.report(config, [asset.key for asset in found if asset.key in required])

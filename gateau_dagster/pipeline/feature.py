@@ -100,7 +100,7 @@ class Feature:
     """Folders in the work folder that nothing needs after a run."""
     partition_sets: tuple[PartitionSet, ...] = ()
     observed_sections: Mapping[str, tuple[str, ...]] = {}
-    """The sections of the configuration that the `observe` of an asset may read, by the asset."""
+    """The sections of the configuration that the `observe` of an asset may read, by the asset or its group."""
     variant_samples: Mapping[str, VariantSamples] = {}
     """The samples of the variants that SECTION names."""
 
@@ -147,6 +147,11 @@ class Feature:
     def made_model(self, config: Config, name: str) -> Iterator[Asset]:
         """Yield the mix and the folder of a model that the pipeline makes, if the feature makes it."""
         del config, name
+        yield from ()
+
+    def declare_scores(self, config: Config) -> Iterator[Asset]:
+        """Yield the assets that methods read, besides the tables that models compute for each sample."""
+        del config
         yield from ()
 
     def declare(self, config: Config) -> Iterator[Asset]:

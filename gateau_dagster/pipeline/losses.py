@@ -5,19 +5,14 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_chats
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.answering import partly_read_answers
-from gateau_dagster.evaluation.grading import thoughts_sentence, unfinished_thoughts
-from gateau_dagster.evaluation.server_client import least_tokens, partly_read, unread_tokens
 from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
-from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, SCORES
 from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset
@@ -171,81 +166,6 @@ def _wanted(state: State) -> int:
     return rule.chosen(candidates.height)
 
 
-def benchmark_losses(state: State, asset: Asset) -> Iterator[DataLoss]:
-    """Yield the losses of `answers/<benchmark>` or `scores/<benchmark>`, model by model. A comparison leaves out every
-    question that one of the models lacks.
-
-    A question with an answer and no value counts in `scores`; a question without an answer counts in `answers`.
-    """
-    stamps = state.table_stamps((asset.key, name) for name in state.pipeline.partitions(asset.key))
-    for (key, name), stamp in stamps.items():
-        if name is None or stamp is None:
-            continue
-        place, answers = f"{key}[{name}]", f"{ANSWERS}/{key.split('/', maxsplit=1)[1]}"
-        rejected = state.store.read_rejected(key, [name])
-        given = state.store.read(key, name, ["question_id"])["question_id"].n_unique() + rejected.height
-        if asset.family == SCORES and answers in state.pipeline.by_key:
-            unanswered = state.store.read_rejected(answers, [name])
-            rejected = rejected.join(unanswered, on="sample_id", how="anti")
-        if (rejects := rejects_among(rejected, given)).count:
-            yield DataLoss(asset=place, sentence=rejects.sentence("question"), notable=rejects.notable)
-        if asset.family == ANSWERS:
-            if (cut := _cut_prompts(state, key, name)).cut:
-                yield DataLoss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
-            yield from _partly_read(state, asset, name)
-            yield from _empty_answers(state, key, name)
-            yield from _thoughts(state, key, name)
-
-
-def _partly_read(state: State, asset: Asset, part: str) -> Iterator[DataLoss]:
-    """Yield the loss for prompts that a server read in part, by its own count. Its replies count as they are."""
-    sentence = ""
-    if asset.family == JUDGMENTS:
-        sentence = partly_read_judgments(state.store.read(asset.key, part, ["prompt", "prompt_tokens", "requests"]))
-    elif tables.UNREAD.name in state.store.columns(asset.key, part):
-        sentence = partly_read_answers(state.store.read(asset.key, part, ["prompt_tokens", tables.UNREAD.name]))
-    if sentence:
-        yield DataLoss(asset=f"{asset.key}[{part}]", sentence=sentence, notable=True)
-
-
-def partly_read_judgments(judgments: pl.DataFrame) -> str:
-    """Return a sentence about prompts in tables.JUDGMENTS that the judge read in part; empty without any."""
-    each = judgments.select("prompt", pl.col("prompt_tokens") // pl.col("requests")).iter_rows()
-    counts = [(least_tokens(prompt), read) for prompt, read in each if read]
-    found = [(least, read) for least, read in counts if unread_tokens(least, read)]
-    return partly_read(judgments.height, found, at_least=True)
-
-
-def _empty_answers(state: State, key: str, variant: str) -> Iterator[DataLoss]:
-    """Yield the loss for empty answers, from a filter or from a model that spent its tokens on reasoning. They are
-    graded like any other answer.
-    """
-    texts = state.store.read(key, variant, ["answer"])["answer"]
-    if empty := int((texts.str.strip_chars() == "").sum()):
-        share = empty / texts.len()
-        sentence = f"{empty:,} of {plural(texts.len(), 'answer')} empty ({percentage(share)}): graded as they are"
-        yield DataLoss(asset=f"{key}[{variant}]", sentence=sentence, notable=share > NOTABLE_REJECTS)
-
-
-def _thoughts(state: State, key: str, variant: str) -> Iterator[DataLoss]:
-    texts, thoughts = state.store.read(key, variant, ["answer"])["answer"], state.config.evaluation.thoughts
-    if sentence := thoughts_sentence(texts, thoughts):
-        notable = thoughts == "keep" or unfinished_thoughts(texts) > NOTABLE_REJECTS * texts.len()
-        yield DataLoss(asset=f"{key}[{variant}]", sentence=sentence, notable=notable)
-
-
-def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
-    """Return the truncation in the middle of the prompts of tables.ANSWERS."""
-    asked, most = state.config.evaluation.input_length, state.config.scoring.max_length
-    limit = f"scoring.max_length is {most:,}" if asked is None else f"evaluation.input_length is {asked:,}"
-    prompts = state.store.read(key, variant, ["prompt_tokens", "cut_tokens"])
-    # A server may not report the length of a prompt; a prompt that was cut has the greatest length.
-    told = (pl.col("prompt_tokens") > 0) | (pl.col("cut_tokens") == 0)
-    kept = prompts.select(pl.when(told).then("prompt_tokens").otherwise(asked or most)).to_series()
-    found = truncation_among(kept, prompts["cut_tokens"], limit=limit, intended=asked is not None)
-    return replace(found, nouns=("prompt", "tokens"))
-
-
 RAW, CHAT, TEXT_MIX = "raw_long_sft", "short_chat_mix", "homologous_mix"
 # Per sample, the share of its context's tokens that no model saw.
 UNSEEN = pl.Schema({"sample_id": pl.String(), "unseen": pl.Float64()})
@@ -277,11 +197,6 @@ def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
             continue
         for part in told_parts(state, asset):
             yield from _losses_of(state, asset, part)
-        if asset.family in {ANSWERS, SCORES}:
-            yield from benchmark_losses(state, asset)
-        if asset.family == JUDGMENTS:
-            for name in _made(state, asset):
-                yield from _partly_read(state, asset, name)
         for find in of_features:
             yield from find(state, asset.key)
         if asset.of == "method" and (unscored := _unscored(state, asset)):

@@ -16,11 +16,15 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, TransientError, redact_output
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.server import Server
-from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers, wanted_judgments
+from gateau_dagster.evaluation.judging.judge_answers import (
+    answers_by_question,
+    judge_answers,
+    partly_read_judgments,
+    wanted_judgments,
+)
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.models.prompt import encode
-from gateau_dagster.pipeline.losses import partly_read_judgments
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
 from tests.error_codes import refused

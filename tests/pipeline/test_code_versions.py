@@ -36,12 +36,12 @@ CONSTANTS: dict[str, set[str]] = {
     "data.input_index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "data.document_split.CODE_VERSION": {"document_split"},
-    # Where a benchmark asks questions, or a judge is there: see test_evaluation_assets.
+    # Where a benchmark asks questions, or a judge is there: see tests/features/evaluation.
     "evaluation.contamination.CODE_VERSION": set(),
     "evaluation.contamination.TOUCHED_CODE_VERSION": set(),
     "evaluation.judging.characteristics.CODE_VERSION": {"sample_ratings"},  # and `characteristics`, if it is asked for
-    "pipeline.evaluation_assets.PAIRS_CODE_VERSION": set(),
-    "evaluation.grading.CODE_VERSION": set(),  # see test_evaluation_assets
+    "features.evaluation.declarations.PAIRS_CODE_VERSION": set(),
+    "evaluation.grading.CODE_VERSION": set(),  # see tests/features/evaluation
     "evaluation.judged.CODE_VERSION": set(),  # of judgments, of which there are none here
     "features.text_mix.mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
@@ -63,7 +63,7 @@ CONSTANTS: dict[str, set[str]] = {
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
     **{constant: made for each in of_features("CODE_VERSIONS").values() for constant, made in each.items()},
 }
-OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see test_evaluation_assets
+OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see tests/features/evaluation
 # Tables of methods and rules say their version where they are declared.
 OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "span_attention/long", "embedding/enc",
              "instruction_embedding/long", "long_attention/long")  # fmt: skip

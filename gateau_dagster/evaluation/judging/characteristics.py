@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from gateau_dagster.config import Config
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.evaluation.benchmark import JudgeRequest
@@ -20,6 +21,8 @@ from gateau_dagster.evaluation.judged import quoted, rating
 from gateau_dagster.evaluation.judging.judge_answers import Judged, JudgmentRequest
 from gateau_dagster.evaluation.judging.replies import ServerCall
 from gateau_dagster.evaluation.statistics.compare import TAIL, VarianceSource, half_width
+from gateau_dagster.methods.judge import JudgeRatings
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.tables import Column, schema
 
 CODE_VERSION = "3"
@@ -86,6 +89,12 @@ def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
     ranked = known.sort("score", "sample_id", descending=[True, False])["sample_id"].to_list()
     count = min(count, len(ranked) // 2)
     return {**dict.fromkeys(ranked[:count], BEST), **dict.fromkeys(ranked[len(ranked) - count :], WORST)}
+
+
+def rated_characteristics(config: Config) -> list[str]:
+    """Return the characteristics that method `judge` reads of every sample; empty if the method is not chosen."""
+    method = chosen_methods(config).get(JudgeRatings.name)
+    return [*method.options.characteristics] if isinstance(method, JudgeRatings) else []
 
 
 def wanted_ratings(

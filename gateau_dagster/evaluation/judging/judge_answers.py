@@ -17,7 +17,7 @@ from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.asking import Asking, Exchange, cost_sentence
 from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
-from gateau_dagster.evaluation.server_client import UnansweredError
+from gateau_dagster.evaluation.server_client import UnansweredError, least_tokens, partly_read, unread_tokens
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.tables import Column, schema
 
@@ -133,6 +133,14 @@ def judge_answers(
         rejected=[Reject(sample_id=name, reason="; ".join(reasons)) for name, reasons in sorted(rejected.items())],
         new=work.account.new,
     )
+
+
+def partly_read_judgments(judgments: pl.DataFrame) -> str:
+    """Return a sentence about prompts in tables.JUDGMENTS that the judge read in part; empty without any."""
+    each = judgments.select("prompt", pl.col("prompt_tokens") // pl.col("requests")).iter_rows()
+    counts = [(least_tokens(prompt), read) for prompt, read in each if read]
+    found = [(least, read) for least, read in counts if unread_tokens(least, read)]
+    return partly_read(judgments.height, found, at_least=True)
 
 
 def _row(wanted: JudgmentRequest, made: Exchange[float]) -> Mapping[str, Any]:

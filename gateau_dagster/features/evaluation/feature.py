@@ -1,14 +1,36 @@
 """Declare what measures, compares and judges models, and check the section `evaluation`."""
 
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import ClassVar
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.evaluation.registry import document_similarity, one_document, reserving
+from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.features.evaluation.declarations import (
+    characteristics,
+    contamination,
+    evaluations,
+    experiment_assets,
+    pairwise_assets,
+    sample_ratings,
+    untouched_experiment,
+    variant_assets,
+)
+from gateau_dagster.methods.judge import SAMPLE_RATINGS
+from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.feature import Feature, ReservedDocuments
 
 
 class Evaluation(Feature):
     """Benchmarks of trained models, their answers and judgments, and experiments with several models."""
+
+    observed_sections: ClassVar = {
+        "evaluation": ("models", "scoring", "training", "evaluation"),
+        "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),
+    }
 
     def reserved_documents(self, config: Config) -> ReservedDocuments:
         """Return the documents that are reserved for the benchmarks that run."""
@@ -18,6 +40,33 @@ class Evaluation(Feature):
             similarity=document_similarity(config),
             one_document=partial(one_document, config),
         )
+
+    def machine_checks(self, config: Config) -> Iterator[Callable[[], object]]:
+        """Yield the checks of the keys of the servers that a required asset asks."""
+        families = {key.partition("/")[0] for key in pipeline_of(config).required}
+        for place, server, asking in (
+            ("evaluation.engine", config.evaluation.engine, {ANSWERS}),
+            ("evaluation.judge", config.evaluation.judge, {JUDGMENTS, PAIRS, CHARACTERISTICS, SAMPLE_RATINGS}),
+        ):
+            if server is not None and families & asking:
+                yield partial(server_key, place, server.key, server.base_url)
+
+    def declare_first(self, config: Config) -> Iterator[Asset]:
+        """Declare the overlaps of the data with the benchmarks' questions."""
+        yield from contamination(config)
+
+    def declare_scores(self, config: Config) -> Iterator[Asset]:
+        """Declare the ratings of samples that the method `judge` reads."""
+        yield from sample_ratings(config)
+
+    def declare(self, config: Config) -> Iterator[Asset]:
+        """Declare the benchmarks, the variants with their answers, judgments and scores, and what compares them."""
+        yield from evaluations(config)
+        yield from variant_assets(config)
+        yield from experiment_assets(config)
+        yield from untouched_experiment(config)
+        yield from pairwise_assets(config)
+        yield from characteristics(config)
 
 
 FEATURE = Evaluation()

@@ -7,11 +7,11 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.contamination import FAMILY as CONTAMINATION
+from gateau_dagster.evaluation.registry import asking_benchmarks
 from gateau_dagster.features.publish.card import published_configuration
 from gateau_dagster.features.publish.config import SECTION
 from gateau_dagster.features.publish.hub import change_on_hub, has_token, hub_token
 from gateau_dagster.pipeline.asset import Asset
-from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.feature import Feature
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.selection_reads import EVIDENCE, has_evidence, ranking_asset

@@ -16,6 +16,7 @@ from gateau_dagster.evaluation.contamination import AskedTexts
 from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.judging.asking import cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.evaluation.registry import asking_benchmarks
 from gateau_dagster.evaluation.server_client import partly_read
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
@@ -52,7 +53,6 @@ from gateau_dagster.features.synthesis.forecast import (
 )
 from gateau_dagster.features.synthesis.passages import PASSAGES, candidates, quota
 from gateau_dagster.features.synthesis.questions import Generating, questions, with_unread
-from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State

@@ -9,6 +9,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.evaluation.judging.asking import means
+from gateau_dagster.evaluation.registry import asking_benchmarks
+from gateau_dagster.features.evaluation.declarations import question_settings
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
 from gateau_dagster.features.synthesis.config import SECTION, SYNTHETIC_SAMPLES, SynthesisConfig, section_of
@@ -18,7 +20,6 @@ from gateau_dagster.features.synthesis.questions import PROMPT_TOKENS, QUESTIONS
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.models.known_model import short_window
 from gateau_dagster.pipeline.asset import UNIQUE_IDS, Asset, Observed, Part, origin_key
-from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks, question_settings
 from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
 from gateau_dagster.storage.stamp import By, fingerprint
 

@@ -8,9 +8,8 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.evaluation.registry import all_benchmarks, asking_benchmarks
 from gateau_dagster.pipeline.declared import pipeline_of
-from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from tests.evaluation.benchmarks_in_test.quiz import Quiz
 from tests.evaluation.experiment_builders import Unmeasured
 from tests.evaluation.quiz import quiz
@@ -182,7 +181,7 @@ def judged_versions(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("constant", "asset"),
     [
-        ("pipeline.evaluation_assets.PAIRS_CODE_VERSION", "pairwise/mt_bench"),
+        ("features.evaluation.declarations.PAIRS_CODE_VERSION", "pairwise/mt_bench"),
         ("evaluation.judging.characteristics.CODE_VERSION", "characteristics"),
     ],
 )
@@ -193,3 +192,9 @@ def test_each_is_made_again_by_other_code(
     raise_version(monkeypatch, f"gateau_dagster.{constant}")
     after = judged_versions(tmp_path)
     assert {key for key, version in after.items() if version != before[key]} == {asset}
+
+
+def test_overlaps_are_found_after_the_model_that_counts_the_tokens_of_questions(tmp_path: Path, quiz: str) -> None:
+    made = {"path": "homologous:short", "homologous": {"texts": "t", "length": 512, "tokens_per_step": 1024}}
+    keys = [*pipeline_of(asking(tmp_path, **{"models.long": made, "training.model": "long"})).by_key]
+    assert keys.index("homologous_model/long") < min(keys.index(each) for each in BOTH)

@@ -1,4 +1,4 @@
-"""Declare what measures, compares and judges the models of an experiment, and what a judge says of samples."""
+"""Declare what measures, compares and judges models, and what a judge says of samples."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -7,6 +7,15 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.asset_names import (
+    ANSWERS,
+    CHARACTERISTICS,
+    EXPERIMENT,
+    JUDGMENTS,
+    PAIRS,
+    SCORES,
+    UNTOUCHED_EXPERIMENT,
+)
 from gateau_dagster.evaluation.benchmark import Benchmark, MeasuredBenchmark, QuestionBenchmark
 from gateau_dagster.evaluation.contamination import CODE_VERSION as OVERLAPS_CODE_VERSION
 from gateau_dagster.evaluation.contamination import (
@@ -25,13 +34,17 @@ from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.asking import means
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as RATED
 from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION as CHARACTERISTICS_CODE_VERSION
-from gateau_dagster.evaluation.judging.characteristics import RATINGS
+from gateau_dagster.evaluation.judging.characteristics import RATINGS, rated_characteristics
 from gateau_dagster.evaluation.judging.judge_answers import PAIRWISE
-from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.registry import (
+    asking_benchmarks,
+    asset_of,
+    compared_benchmarks,
+    scored_benchmarks,
+)
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.experiment import reference_of
-from gateau_dagster.methods.judge import SAMPLE_RATINGS, JudgeRatings
-from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
@@ -50,7 +63,28 @@ from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.stamp import By
 
-EXPERIMENT = "experiment"
+
+def evaluations(config: Config) -> Iterator[Asset]:
+    """Declare the evaluation of the checkpoint and its base model under every configured benchmark."""
+    for chosen in compared_benchmarks(config).values():
+        yield Asset(
+            key=asset_of(chosen.name),
+            of="benchmark",
+            maker="evaluation",
+            group="evaluation",
+            kinds=("pytorch",),
+            summary="results of the checkpoint and its base model on a benchmark",
+            description=chosen.description,
+            # By content: an equal checkpoint is not measured again.
+            reads={**chosen.reads(), "checkpoint": "content"},
+            settings=chosen.stamped_settings(),
+            code_version=chosen.version,
+            columns=chosen.columns,
+            finite=chosen.finite,
+            checks=(FINITE_VALUES,) if chosen.finite else (),
+            goal=True,
+            pool="gpu",
+        )
 
 
 def judged_tables(scored: Mapping[str, Benchmark]) -> list[str]:
@@ -93,9 +127,6 @@ def experiment_assets(config: Config) -> Iterator[Asset]:
     )
 
 
-ANSWERS, JUDGMENTS, SCORES = "answers", "judgments", "scores"
-
-
 def variant_assets(config: Config) -> Iterator[Asset]:
     """Declare the variants' subsets, mixes and models, and their answers, judgments and scores."""
     scored = scored_benchmarks(config)
@@ -121,13 +152,6 @@ def _measured(config: Config, chosen: Benchmark) -> Iterator[Asset]:
         yield _judgments(config, chosen, {**before, **own})
         before[f"{JUDGMENTS}/{name}"] = "content"
     yield _scores(config, chosen, {**before, **own})
-
-
-def shared_answers(config: Config, benchmark: str) -> list[str]:
-    """Return the assets whose rows answer its questions too; a later one may exist from an earlier run."""
-    asking = {name: each for name, each in scored_benchmarks(config).items() if isinstance(each, QuestionBenchmark)}
-    asks_as = asking[benchmark].asks_as
-    return [f"{ANSWERS}/{name}" for name, each in asking.items() if name == asks_as or each.asks_as == benchmark]
 
 
 def _of_benchmark(config: Config, chosen: Benchmark, family: str, says: str, settings: Any, **own: Any) -> Asset:
@@ -223,7 +247,6 @@ def _graded_settings(config: Config, chosen: Benchmark, observed: Observed) -> d
     return {**_benchmark_settings(config, chosen, observed), **grading_settings(config.evaluation.thoughts)}
 
 
-UNTOUCHED_EXPERIMENT = "untouched_experiment"
 _IN_COMMON = (
     "have in common with the questions: n-grams of 13 words, and near-duplicates. Case, punctuation and white space do "
     "not count; Chinese, Japanese and Thai go by characters."
@@ -296,23 +319,12 @@ def untouched_experiment(config: Config) -> Iterator[Asset]:
     )
 
 
-def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
-    """Return the benchmarks whose questions are not made from the store's tables, since the data contain such
-    questions.
-
-    Raises as `chosen_benchmarks` does.
-    """
-    found = scored_benchmarks(config)
-    return {name: each for name, each in found.items() if isinstance(each, QuestionBenchmark) and not each.reads()}
-
-
 def question_settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
     """Return the settings that a benchmark's questions depend on."""
     model = config.origin(config.training.model)
     return {**chosen.stamped_settings(), f"models.{model} weights": observed.model_digests[model]}
 
 
-PAIRS = "pairwise"
 PAIRS_CODE_VERSION = "2"
 
 
@@ -362,9 +374,6 @@ def _pair_settings(config: Config, chosen: RatedBenchmark, observed: Observed) -
     }
 
 
-CHARACTERISTICS = "characteristics"
-
-
 def characteristics(config: Config) -> Iterator[Asset]:
     """Declare `characteristics` if `evaluation.judge.characteristics` is set; it needs no training."""
     judge = config.evaluation.judge
@@ -390,12 +399,6 @@ def characteristics(config: Config) -> Iterator[Asset]:
         goal=True,
         means=means(judge),
     )
-
-
-def rated_characteristics(config: Config) -> list[str]:
-    """Return the characteristics that method `judge` reads of every sample; empty if the method is not chosen."""
-    method = chosen_methods(config).get(JudgeRatings.name)
-    return [*method.options.characteristics] if isinstance(method, JudgeRatings) else []
 
 
 def sample_ratings(config: Config) -> Iterator[Asset]:
