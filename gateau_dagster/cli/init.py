@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,9 @@ import yaml
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.model_config import learned_positions, rotary_positions
+from gateau_dagster.pipeline.feature import completed
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.outputs import named_files
 from gateau_dagster.pipeline.project import USUAL_FILE, as_text, configuration_schema, parse_project
@@ -199,16 +199,15 @@ def proposed_text(folder: Path, answers: Answers) -> str:
         *_training_lines(answers, int(length.value), str(looked.dtype.value)),
     ]
     if answers.goal != "select":
-        fitting = ", ".join(_fitting_benchmarks(folder, "\n".join(lines)))
+        benchmarks = completed(state.config).evaluation.benchmarks or ()
+        fitting = ", ".join(_fitting(benchmarks, folder, "\n".join(lines)))
         lines.append(f"evaluation: {{benchmarks: [{fitting}]}}  # those of the default that fit these lengths")
     return "\n".join(lines) + "\n"
 
 
-def _fitting_benchmarks(folder: Path, text: str) -> Iterator[str]:
-    """Yield the benchmarks that run by default and accept the configuration; some need longer prompts."""
-    for name, benchmark in all_benchmarks().items():
-        if not benchmark.default:
-            continue
+def _fitting(benchmarks: Sequence[str], folder: Path, text: str) -> Iterator[str]:
+    """Yield the benchmarks that accept the configuration; some need longer prompts."""
+    for name in benchmarks:
         with suppress(GateauError):
             parse_project(f"{text}\nevaluation: {{benchmarks: [{name}]}}\n", folder=folder)
             yield name

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-from pydantic import create_model
+from pydantic import Field, create_model
 
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
@@ -176,9 +176,20 @@ def _section(known: tuple[tuple[str, type[Section], bool], ...]) -> type[Section
     return create_model("Evaluation", __base__=Section, **keys)
 
 
-def check_benchmarks(config: Config) -> None:
-    """Raise GateauError as `chosen_benchmarks` does."""
-    chosen_benchmarks(config)
+def described_section() -> type[EvaluationConfig]:
+    """Return the section `evaluation` with a field for the options of every benchmark.
+
+    Benchmarks of installed packages are included; those of `selection.plugins` are not.
+    """
+    names = tuple(all_benchmarks())
+    # A name may also come from selection.plugins.
+    name: Any = Literal[names] | str  # pyright: ignore[reportInvalidTypeForm]
+    fields: dict[str, Any] = {
+        each: (benchmark.options_class(), Field(default=None, description=f"Benchmark {each}: {benchmark.title}."))
+        for each, benchmark in all_benchmarks().items()
+    }
+    fields["benchmarks"] = (list[name] | None, EvaluationConfig.model_fields["benchmarks"])
+    return create_model("EvaluationConfig", __base__=EvaluationConfig, __doc__=EvaluationConfig.__doc__, **fields)
 
 
 def with_benchmarks(config: Config) -> Config:

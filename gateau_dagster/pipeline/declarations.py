@@ -16,7 +16,6 @@ from gateau_dagster.data.document_split import CODE_VERSION as SPLIT_CODE_VERSIO
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.input_index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
-from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import CODE_VERSION as METHODS_CODE_VERSION
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
@@ -32,7 +31,7 @@ from gateau_dagster.pipeline.asset import (
     Observed,
     method_key,
 )
-from gateau_dagster.pipeline.feature import features
+from gateau_dagster.pipeline.feature import completed, features
 from gateau_dagster.pipeline.recipes import (
     checkpoint,
     selected_subset,
@@ -296,7 +295,7 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
 
 def _shown_configuration(config: Config) -> str:
     """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
-    shown = with_benchmarks(config)
+    shown = completed(config)
     without = without_effect(shown, "report") | ({"variants": True} if config.variants is None else {})
     return fingerprint(shown.model_dump(mode="json", exclude=without))
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import polars as pl
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import DEMO, GateauError
 from gateau_dagster.pipeline.asset import Asset, Observed
@@ -125,6 +126,25 @@ class Feature:
         del config
         yield from ()
 
+    def described_sections(self) -> Mapping[str, type[Section]]:
+        """Return, by key, sections of the configuration that show the options of the feature, for the JSON schema."""
+        return {}
+
+    def check(self, config: Config) -> None:
+        """Raise GateauError, with the place in the file, if the configuration lacks what the feature needs."""
+
+    def completed(self, config: Config) -> Config:
+        """Return the configuration with the options of the feature that the file leaves at their defaults."""
+        return config
+
+    def named_files(self, config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
+        """Yield the places of the configuration that name files, and their paths, besides those of `inputs`."""
+        del config
+        yield from ()
+
+    def check_models(self, config: Config) -> None:
+        """Raise GateauError if the config.json of a model shows that it cannot serve the feature."""
+
     def reserved_documents(self, config: Config) -> ReservedDocuments | None:
         """Return which documents are reserved, and what counts as one; None if the feature reserves none, ever."""
         del config
@@ -185,6 +205,13 @@ def prepare_inputs(config: Config, inputs: Inputs = "data", progress: Progress =
     """Write the inputs that features make themselves, if the configuration names them and they are missing."""
     for feature in features():
         feature.prepare(config, inputs, progress)
+
+
+def completed(config: Config) -> Config:
+    """Return the configuration with the options of all features that the file leaves at their defaults."""
+    for feature in features():
+        config = feature.completed(config)
+    return config
 
 
 def built_in(folder: Path) -> Config:

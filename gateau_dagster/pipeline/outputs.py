@@ -9,10 +9,9 @@ from gateau_dagster.config.base import made_inputs
 from gateau_dagster.config.inputs import DEMO_SCHEME
 from gateau_dagster.data.sources import local_places
 from gateau_dagster.errors import GateauError, demo_place
-from gateau_dagster.evaluation.registry import chosen_benchmarks, with_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.declared import pipeline_of
-from gateau_dagster.pipeline.feature import features
+from gateau_dagster.pipeline.feature import completed, features
 from gateau_dagster.storage.local import check_apart
 from gateau_dagster.storage.remote import is_remote
 
@@ -64,8 +63,8 @@ def _inputs(config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
         yield f"variants.also.{name}.path", other.path
     for method in chosen_methods(config).values():
         yield method.place, method.paths()
-    for benchmark in chosen_benchmarks(config).values():
-        yield from ((each.place, each.path) for each in benchmark.files() if each.path)
+    for feature in features():
+        yield from feature.named_files(config)
 
 
 def named_files(config: Config, file: Path) -> Iterator[tuple[str, Path]]:
@@ -78,7 +77,7 @@ def named_files(config: Config, file: Path) -> Iterator[tuple[str, Path]]:
     for key, paths in _inputs(config):
         located = [config.located(path) for path in ([paths] if isinstance(paths, str) else paths)]
         yield from ((f"which {key} names", place) for place in local_places(located, config.folder, file))
-    for key, text in _texts(with_benchmarks(config).model_dump(mode="json"), ()):
+    for key, text in _texts(completed(config).model_dump(mode="json"), ()):
         if not text.startswith((DEMO_SCHEME, *made_inputs())) and len(text) < 4096 and "\0" not in text:
             place = config.folder / text
             yield from [(f"which {key} names", place)] if place.is_file() else []

@@ -13,7 +13,6 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.config.load import Check, parse_config, read_config
 from gateau_dagster.config.schema import check_store_apart
@@ -28,10 +27,8 @@ from gateau_dagster.errors import (
     demo_name,
     demo_place,
 )
-from gateau_dagster.evaluation.registry import all_benchmarks, check_benchmarks
-from gateau_dagster.evaluation.statistics.experiment import check_experiment
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
-from gateau_dagster.pipeline.feature import built_in, is_built_in
+from gateau_dagster.pipeline.feature import built_in, features, is_built_in
 from gateau_dagster.pipeline.outputs import check_inputs_apart
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_variants
 from gateau_dagster.pipeline.selection_reads import EVIDENCE_READS, has_evidence
@@ -277,7 +274,7 @@ def parse_project(text: str, *, folder: Path, name: str = "gateau.yaml") -> Conf
 
 
 def check_project(config: Config) -> None:
-    """Raise GateauError, with the place in the file, for the first thing that methods, training or benchmarks lack or
+    """Raise GateauError, with the place in the file, for the first thing that methods, training or features lack or
     that prevents them.
     """
     # Report missing models first: forgetting a model is the most common mistake.
@@ -285,9 +282,9 @@ def check_project(config: Config) -> None:
     check_dependencies(config)
     check_store_apart(config)
     _check_training(config)
-    check_benchmarks(config)
+    for feature in features():
+        feature.check(config)
     check_variants(config)
-    check_experiment(config)
     check_inputs_apart(config)
 
 
@@ -325,11 +322,11 @@ def configuration_schema() -> dict[str, Any]:
 
 
 def configuration_model() -> type[Config]:
-    """Return the configuration with a field for the options of every method and benchmark.
+    """Return the configuration with a field for the options of every method, and of what features describe.
 
-    Methods and benchmarks of installed packages are included; those of `selection.plugins` are not.
+    Methods of installed packages are included; those of `selection.plugins` are not.
     """
-    methods, benchmarks = all_methods(), all_benchmarks()
+    methods = all_methods()
     options: dict[str, Any] = {
         name: (method.options_class, Field(default=None, description=f"Options of {name}. {method.title}"))
         for name, method in methods.items()
@@ -337,11 +334,6 @@ def configuration_model() -> type[Config]:
     # A name may also come from selection.plugins.
     method_name: Any = Literal[tuple(methods)] | str  # pyright: ignore[reportInvalidTypeForm]
     method_or_file: Any = method_name | OwnScores
-    benchmark_name: Any = Literal[tuple(benchmarks)] | str  # pyright: ignore[reportInvalidTypeForm]
-    sections: dict[str, Any] = {
-        each: (benchmark.options_class(), Field(default=None, description=f"Benchmark {each}: {benchmark.title}."))
-        for each, benchmark in benchmarks.items()
-    }
     selection = create_model(
         "SelectionConfig",
         __base__=SelectionConfig,
@@ -350,19 +342,11 @@ def configuration_model() -> type[Config]:
         compare=(_lists(method_name), SelectionConfig.model_fields["compare"]),
         options=(create_model("MethodOptions", __base__=Section, **options), SelectionConfig.model_fields["options"]),
     )
-    sections["benchmarks"] = (_lists(benchmark_name) | None, EvaluationConfig.model_fields["benchmarks"])
-    evaluation = create_model(
-        "EvaluationConfig",
-        __base__=EvaluationConfig,
-        __doc__=EvaluationConfig.__doc__,
-        **sections,
-    )
-    return create_model(
-        "Configuration",
-        __base__=Config,
-        selection=(selection, Config.model_fields["selection"]),
-        evaluation=(evaluation, Config.model_fields["evaluation"]),
-    )
+    sections: dict[str, type[Section]] = {"selection": selection}
+    for feature in features():
+        sections |= feature.described_sections()
+    fields: dict[str, Any] = {key: (section, Config.model_fields[key]) for key, section in sections.items()}
+    return create_model("Configuration", __base__=Config, **fields)
 
 
 def _lists(item: Any) -> Any:

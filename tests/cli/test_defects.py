@@ -32,7 +32,7 @@ def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        ("gateau_dagster.pipeline.project.check_benchmarks", ValueError("of ours")),
+        ("gateau_dagster.pipeline.project.check_dependencies", ValueError("of ours")),
         ("gateau_dagster.pipeline.checks.check_data", ValueError("of ours")),
         ("gateau_dagster.cli.run.run_refresh", UnforeseenError("cam: of ours", kind="ValueError", trace="Traceback")),
     ],

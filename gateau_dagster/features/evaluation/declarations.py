@@ -43,7 +43,7 @@ from gateau_dagster.evaluation.registry import (
     scored_benchmarks,
 )
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
-from gateau_dagster.evaluation.statistics.experiment import reference_of
+from gateau_dagster.evaluation.statistics.experiment import check_experiment, reference_of
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -101,7 +101,11 @@ def experiment_settings(config: Config, scored: Mapping[str, Benchmark]) -> dict
 
 
 def experiment_assets(config: Config) -> Iterator[Asset]:
-    """Declare the experiment: every benchmark's values and costs by variant; nothing if no benchmark is scored."""
+    """Declare the experiment: every benchmark's values and costs by variant; nothing if no benchmark is scored.
+
+    Raises GateauError as `check_experiment` does.
+    """
+    check_experiment(config)
     scored = scored_benchmarks(config)
     if not scored:
         return

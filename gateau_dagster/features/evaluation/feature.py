@@ -1,12 +1,20 @@
 """Declare what measures, compares and judges models, and check the section `evaluation`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
-from gateau_dagster.evaluation.registry import document_similarity, one_document, reserving
+from gateau_dagster.evaluation.registry import (
+    chosen_benchmarks,
+    described_section,
+    document_similarity,
+    one_document,
+    reserving,
+    with_benchmarks,
+)
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.features.evaluation.declarations import (
     characteristics,
@@ -31,6 +39,28 @@ class Evaluation(Feature):
         "evaluation": ("models", "scoring", "training", "evaluation"),
         "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),
     }
+
+    def described_sections(self) -> Mapping[str, type[Section]]:
+        """Return `evaluation` with the options of every benchmark."""
+        return {"evaluation": described_section()}
+
+    def check(self, config: Config) -> None:
+        """Raise GateauError if a benchmark or an option does not exist, or if a benchmark that runs lacks something."""
+        chosen_benchmarks(config)
+
+    def completed(self, config: Config) -> Config:
+        """Return the configuration with the names and options of the benchmarks."""
+        return with_benchmarks(config)
+
+    def named_files(self, config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
+        """Yield the files of the benchmarks that run."""
+        for benchmark in chosen_benchmarks(config).values():
+            yield from ((each.place, each.path) for each in benchmark.files() if each.path)
+
+    def check_models(self, config: Config) -> None:
+        """Raise GateauError if a benchmark that runs cannot measure a model."""
+        for benchmark in chosen_benchmarks(config).values():
+            benchmark.check_known_models()
 
     def reserved_documents(self, config: Config) -> ReservedDocuments:
         """Return the documents that are reserved for the benchmarks that run."""
