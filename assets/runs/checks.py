@@ -1,6 +1,7 @@
 """Define and evaluate the asset checks: is each table valid, and is it up to date?"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -28,16 +29,12 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.errors import GateauError, TransientError, gateau_command
-from gateau_dagster.evaluation.judged import NOTABLE_UNREADABLE, unreadable
-from gateau_dagster.evaluation.statistics.experiment import configured_gate
 from gateau_dagster.pipeline.asset import (
     FAR_SHARE,
     FINITE_VALUES,
     FULL_COVERAGE,
-    GATE,
     NORMALISATION,
     NOTHING_RESERVED,
-    READABLE_REPLIES,
     REJECTED_SHARE,
     TRUNCATED_SHARE,
     UNIQUE_IDS,
@@ -50,7 +47,8 @@ from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, told_parts,
 from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import percent, plural
+from gateau_dagster.readable import plural
+from gateau_dagster.registry import distinct, feature_parts
 from gateau_dagster.selection.evidence import FAR, LEAST_FAR
 from gateau_dagster.selection.forecast import choice_warnings
 from gateau_dagster.selection.rules import DROPPED
@@ -88,30 +86,28 @@ DESCRIPTIONS = {
     FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
     NORMALISATION: "The chosen normalisation separates the samples, and no term dominates one of more weight.",
     REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
-    GATE: "No model lost more than evaluation.gate.margin against the reference. The check fails if a loss is "
-    "certain, and warns if it is possible.",
     TRUNCATED_SHARE: "At most a tenth of the tokens were truncated, except for a model that sees only its own window.",
-    READABLE_REPLIES: "At most a twentieth of each variant's judgments have no readable score.",
     FAR_SHARE: "At least half of the chosen samples depend on far text, by the column dependency; and if the best ones "
     "are nearly all far, short conversations are trained on, too.",
     NOTHING_RESERVED: "No document that is reserved for the evaluation was used in training.",
 }
 _ID = ["sample_id"]
-_WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE}
+_WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE}
 Parts: TypeAlias = Sequence[str | None]
 
 
 def check_result(
-    name: str, passed: bool, *, error: bool = False, facts: Mapping[str, Any] | None = None, **more: Any
+    name: str, passed: bool, *, error: bool | None = None, facts: Mapping[str, Any] | None = None, **more: Any
 ) -> dg.AssetCheckResult:
     """Return a check result with metadata; a failed check leaves the table readable.
 
-    `error`: whether a check that normally warns fails as an error.
+    `error`: whether it fails as an error, or only warns; None: as the check normally does.
     """
+    warns = name in _WARNS if error is None else not error
     return dg.AssetCheckResult(
         check_name=name,
         passed=passed,
-        severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
+        severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
         metadata={fact: shown_value(value) for fact, value in {**(facts or {}), **more}.items()},
     )
 
@@ -185,7 +181,7 @@ def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 
 def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
-    _require_made(state, asset)
+    require_made(state, asset)
     part, found = max(
         ((part, rejects_of(state, asset, part)) for part in told_parts(state, asset)), key=lambda each: each[1].share
     )
@@ -207,7 +203,7 @@ def _of_part(part: str | None, sentence: str) -> str:
 
 
 def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
-    _require_made(state, asset)
+    require_made(state, asset)
     part, found = max(
         ((part, truncation_of(state, asset, part)) for part in told_parts(state, asset)),
         key=lambda each: each[1].share,
@@ -221,36 +217,6 @@ def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
         tokens=found.tokens,
         truncated_tokens=found.cut_tokens,
         share=found.share,
-    )
-
-
-def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
-    found = configured_gate(state.config, _table(state, asset, None))
-    assert found is not None
-    return check_result(
-        GATE,
-        found.verdict == "passed",
-        error=found.verdict == "lost",
-        summary=found.verdict,
-        models=dg.MarkdownMetadataValue("\n".join(f"- {sentence}" for sentence in found.sentences)),
-    )
-
-
-def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
-    """Check the replies of each variant; the worst decides, since the means of variants are compared."""
-    found = {}
-    for name in _require_made(state, asset):
-        table = state.store.read(asset.key, name, ["score"])
-        found[name] = unreadable(table, state.store.read_rejected(asset.key, [name]))
-    lost = {name: each for name, each in found.items() if each.notable}
-    shown = ", ".join(f"{name} {percent(each.share)}" for name, each in lost.items())
-    return check_result(
-        READABLE_REPLIES,
-        not lost,
-        summary=f"more than {percent(NOTABLE_UNREADABLE)} without a score: {shown}" if lost else "few without a score",
-        without_score=sum(each.without_score for each in found.values()),
-        unanswered=sum(each.unanswered for each in found.values()),
-        judgments=sum(each.judgments for each in found.values()),
     )
 
 
@@ -286,10 +252,10 @@ def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFram
     """Return the stored partitions, or the table of an unpartitioned asset."""
     if not asset.partitions:
         return state.store.read(asset.key, None, columns)
-    return state.store.read_all(asset.key, _require_made(state, asset), columns)
+    return state.store.read_all(asset.key, require_made(state, asset), columns)
 
 
-def _require_made(state: State, asset: Asset) -> list[str]:
+def require_made(state: State, asset: Asset) -> list[str]:
     """Return the stored partitions; empty for an unpartitioned asset, whose read raises if the table is missing.
 
     Raises:
@@ -306,13 +272,31 @@ def _require_made(state: State, asset: Asset) -> list[str]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class WholeCheck:
+    """A check of whole assets that a feature adds, in CHECKS of its module `assets`.
+
+    name: as Asset.checks names it, and no other check is named. evaluate: returns its `check_result`.
+    """
+
+    name: str
+    description: str
+    evaluate: Callable[[State, Asset], dg.AssetCheckResult]
+
+
+@cache
+def _of_features() -> Mapping[str, WholeCheck]:
+    """Return the checks of features by name."""
+    own = dict.fromkeys(DESCRIPTIONS)
+    added = ((each.name, each) for checks in feature_parts("assets", "CHECKS", tuple) for each in checks)
+    return {name: each for name, each in distinct([*own.items(), *added], "check").items() if each is not None}
+
+
 _OF_THE_WHOLE: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     UP_TO_DATE: _up_to_date,
     NORMALISATION: _normalisation,
     REJECTED_SHARE: _rejected_share,
     TRUNCATED_SHARE: _truncated_share,
-    GATE: _gate,
-    READABLE_REPLIES: _readable_replies,
     NOTHING_RESERVED: _nothing_reserved,
     FAR_SHARE: _far_share,
 }
@@ -342,9 +326,11 @@ def checked(state: State, asset: Asset, name: str, part: str | None = None) -> d
         TransientError: the store does not answer.
     """
     try:
+        if name in _of_features():
+            return _of_features()[name].evaluate(state, asset)
         if name in _OF_THE_WHOLE:
             return _OF_THE_WHOLE[name](state, asset)
-        return _OF_PARTS[name](state, asset, [part] if part is not None else _require_made(state, asset) or [None])
+        return _OF_PARTS[name](state, asset, [part] if part is not None else require_made(state, asset) or [None])
     except TransientError:
         raise
     except GateauError as error:
@@ -372,7 +358,7 @@ def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
         dg.AssetCheckSpec(
             name,
             asset=asset_key(pipeline.config, asset.key),
-            description=DESCRIPTIONS[name],
+            description=_of_features()[name].description if name in _of_features() else DESCRIPTIONS[name],
             partitions_def=partitions[asset.partitions] if is_partitioned(pipeline, asset, name) else None,
         )
         for name in names

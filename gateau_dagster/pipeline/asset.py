@@ -22,8 +22,6 @@ FULL_COVERAGE = "full_coverage"
 NORMALISATION = "normalisation"
 REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
-GATE = "gate"
-READABLE_REPLIES = "readable_replies"
 NOTHING_RESERVED = "nothing_reserved"
 FAR_SHARE = "far_share"
 

@@ -83,7 +83,8 @@ class Feature:
     Its other modules are found, too, and every name in them is optional:
 
     - `config`: SECTION.
-    - `assets`: the functions that make its assets. RESOURCES: Dagster's resources for them, by their names.
+    - `assets`: the functions that make its assets. RESOURCES: Dagster's resources for them, by their names. CHECKS: a
+      tuple of `assets.runs.checks.WholeCheck`.
     - `checks`: `warnings(state)` and `losses(state, asset)`. `partition_digests(state)`: see Observed.partitions.
       `check_samples(state)` raises GateauError if the feature knows why there is no long sample.
     - `forecast`: `show_plan(out, state, plan)`, and `plan_record(state, plan)` for `gateau plan --json`.

@@ -13,11 +13,11 @@ from gateau_dagster.assets.experiment import experiment_inputs, judged_costs, sc
 from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.asset_names import GATE
 from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import Cost
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.pipeline.asset import GATE
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage import Stamp

@@ -11,8 +11,10 @@ from gateau_dagster.evaluation.asset_names import (
     ANSWERS,
     CHARACTERISTICS,
     EXPERIMENT,
+    GATE,
     JUDGMENTS,
     PAIRS,
+    READABLE_REPLIES,
     SCORES,
     UNTOUCHED_EXPERIMENT,
 )
@@ -48,8 +50,6 @@ from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
-    GATE,
-    READABLE_REPLIES,
     REJECTED_SHARE,
     SHARD,
     VARIANT,
