@@ -243,7 +243,7 @@ def _one_ahead(read: Callable[[str], T], shards: Sequence[str]) -> Iterator[T]:
 
 
 def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
-    from gateau_dagster.report.plots.score_plots import score_distributions, terms_scatter
+    from gateau_dagster.plots.score_plots import score_distributions, terms_scatter
 
     preset = state.config.selection.preset
     # Each plot filters its table, so pass only the columns that it shows.

@@ -254,7 +254,7 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
         mix: asset that it was trained on.
         training: the settings; with skips, their distances are drawn.
     """
-    from gateau_dagster.report.plots.training_plots import training_curve, training_speed
+    from gateau_dagster.plots.training_plots import training_curve, training_speed
     from gateau_dagster.small_charts import curve
 
     record = read_training_record(state.store, folder)
@@ -289,7 +289,7 @@ def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
     """Draw SkipAlign's Figure 2 on this mix: the first epoch's positions."""
-    from gateau_dagster.report.plots.training_plots import relative_distances as drawn
+    from gateau_dagster.plots.training_plots import relative_distances as drawn
     from gateau_dagster.training.skip_positions import relative_distances
 
     skip = training.skip

@@ -143,7 +143,7 @@ def mix_statistics(
 
     `mix`: see training_mix.mix_columns. `unlearned`: answers without loss by reason, shown if there are any.
     """
-    from gateau_dagster.report.plots.training_plots import mix_contents
+    from gateau_dagster.plots.training_plots import mix_contents
     from gateau_dagster.small_charts import shares
     from gateau_dagster.training.training_mix import by_source, mix_sequences, mix_summary
 

@@ -32,7 +32,7 @@ CORE = "gateau_dagster"
 # From the ground up: each imports only what stands before it. A new package or module of the core needs its place.
 LAYERS = (
     *("readable", "errors", "registry", "progress", "costs", "tables", "plotting", "small_charts"),
-    *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
+    *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison", "plots"),
     *("training", "evaluation", "execution", "pipeline", "report", "explore", "estimate"),
     *("resources", "assets", "component", "definitions", "cli", "features", "api", "gateau_dagster"),
 )

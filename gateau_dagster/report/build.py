@@ -26,6 +26,9 @@ from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.data_checks import without_evidence
 from gateau_dagster.pipeline.feature import planted_values
+from gateau_dagster.plots import Drawing
+from gateau_dagster.plots.agreement_plots import bucket_name, share_text
+from gateau_dagster.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural, printable, quantity, unit_of_difference
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
@@ -35,9 +38,6 @@ from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, SpanStrip
 from gateau_dagster.report.experiment import experiment_section, figure_name, shown
 from gateau_dagster.report.forecast import forecast_lines, forecast_text, outcome_text
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share
-from gateau_dagster.report.plots import Drawing
-from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
-from gateau_dagster.report.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.selection.evidence import NAMED_GAIN
 from gateau_dagster.selection.forecast import VERDICTS

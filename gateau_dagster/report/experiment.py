@@ -22,7 +22,7 @@ from gateau_dagster.report.effort import duration
 if TYPE_CHECKING:  # matplotlib is only needed for drawing
     from matplotlib.figure import Figure
 
-    from gateau_dagster.report.plots import Drawing
+    from gateau_dagster.plots import Drawing
 
 RANDOM = "random"
 """The method that draws samples, and the series of models trained on them."""
@@ -325,7 +325,7 @@ def figure_name(kind: str, benchmark: str) -> str:
 
 def experiment_figures(inputs: ExperimentInputs) -> dict[str, Drawing]:
     """Return plots by name; plots without data are absent."""
-    from gateau_dagster.report.plots import Drawing
+    from gateau_dagster.plots import Drawing
 
     return {
         figure_name(kind, result.name): Drawing(figure, f"{result.chosen.title}: {alt}")
@@ -345,7 +345,7 @@ def experiment_charts(inputs: ExperimentInputs) -> Iterator[PageChart]:
 
 
 def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
-    from gateau_dagster.report.plots import experiment_plots as plots
+    from gateau_dagster.evaluation.statistics import experiment_plots as plots
 
     title, reference = result.chosen.title, result.reference
     unit, bounds = result.chosen.unit, result.chosen.bounds

@@ -133,14 +133,14 @@ def _outcomes(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> PageFigure:
 
 
 def _ratings(means: pl.DataFrame) -> Figure:
-    from gateau_dagster.report.plots.experiment_plots import ratings
+    from gateau_dagster.evaluation.statistics.experiment_plots import ratings
 
     return ratings(means, lowest=LOWEST, highest=HIGHEST)
 
 
 def _three_shares(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
+    from gateau_dagster.evaluation.statistics.experiment_plots import three_shares
     from gateau_dagster.plotting import shortened
-    from gateau_dagster.report.plots.experiment_plots import three_shares
 
     counts = [(row["won"], row["tied"], row["lost"]) for row in rows]
     return three_shares(

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from playwright.sync_api import Locator, Page, expect
 
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.plots import Drawing
 from gateau_dagster.report.build import build_report
 from gateau_dagster.report.evidence import evidence
 from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.inputs import compare
-from gateau_dagster.report.plots import Drawing
 from tests import tiny_models
 from tests.report.builders import LENGTH, inputs, raw, rows_of
 from tests.ui.browser import open_page, required_chromium

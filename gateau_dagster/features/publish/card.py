@@ -158,8 +158,8 @@ OWN_FILES = frozenset({*map(data_file, _CONTENTS), LENGTHS_CHART})
 
 def lengths_chart(facts: CardFacts) -> bytes:
     """Return the chart of the contexts' lengths as a PNG image."""
+    from gateau_dagster.plots.score_plots import context_lengths
     from gateau_dagster.plotting import to_png
-    from gateau_dagster.report.plots.score_plots import context_lengths
 
     frame = facts.lengths.rename({"length": f"context_{facts.unit}"})
     return to_png(context_lengths(frame, selected=frame["selected"], unit=facts.unit))

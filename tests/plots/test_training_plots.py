@@ -8,8 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 
-from gateau_dagster.plotting import to_svg
-from gateau_dagster.report.plots.training_plots import (
+from gateau_dagster.plots.training_plots import (
     MOST_SOURCES,
     SMOOTH_ABOVE,
     curve,
@@ -18,6 +17,7 @@ from gateau_dagster.report.plots.training_plots import (
     training_curve,
     training_speed,
 )
+from gateau_dagster.plotting import to_svg
 
 _RNG = np.random.default_rng(0)
 

@@ -1,4 +1,4 @@
-"""Draw the plots of the report and of Dagster's metadata."""
+"""Draw the tables of scores, comparisons and training, for the page and for the metadata of Dagster."""
 
 from typing import NamedTuple
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import AlphaCurve, AlphaSweep, MethodComparison, Point, SegmentLengthSweep
-from gateau_dagster.report.plots.agreement_plots import (
+from gateau_dagster.plots.agreement_plots import (
     agreement_by_length,
     auroc_bars,
     bucket_name,
@@ -18,7 +18,7 @@ from gateau_dagster.report.plots.agreement_plots import (
     share_text,
     similar_first,
 )
-from gateau_dagster.report.plots.score_plots import SOURCES, alpha_curves, method_profiles, segment_length_curves
+from gateau_dagster.plots.score_plots import SOURCES, alpha_curves, method_profiles, segment_length_curves
 from tests.comparison.frames import NAMES, described, frame
 
 

@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from gateau_dagster.config import PRESETS
+from gateau_dagster.plots.score_plots import ALL, MARKS, context_lengths, score_distributions, terms_scatter
 from gateau_dagster.plotting import FAR, to_svg
-from gateau_dagster.report.plots.score_plots import ALL, MARKS, context_lengths, score_distributions, terms_scatter
 
 
 def scores(hmp: list[float | None], cas: list[float | None]) -> pl.DataFrame:
