@@ -41,7 +41,6 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.report.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, EvidenceRows
 from gateau_dagster.report.evidence import evidence as evidence_map
-from gateau_dagster.report.forecast import forecast_lines, forecast_record, short_lines
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
 from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.combine import (
@@ -67,6 +66,7 @@ from gateau_dagster.selection.forecast import (
 )
 from gateau_dagster.selection.rules import BY_RULE, DROPPED, LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
+from gateau_dagster.selection.wording import forecast_lines, forecast_record, short_lines
 from gateau_dagster.storage.content import rows_digest
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_S
 from gateau_dagster.pipeline.scoring_assets import mix_asset
 from gateau_dagster.pipeline.selection_reads import CHOSEN, has_evidence
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.provenance import chosen_by, ranked_by
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.selection.evidence import far_share
+from gateau_dagster.selection.wording import chosen_by, ranked_by
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import (

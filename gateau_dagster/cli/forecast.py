@@ -25,9 +25,10 @@ from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.forecast import ForecastOutcome, forecast_lines, forecast_record, short_lines
+from gateau_dagster.report.forecast import ForecastOutcome
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
 from gateau_dagster.selection.forecast import Forecast, SelectionVerdict
+from gateau_dagster.selection.wording import forecast_lines, forecast_record, short_lines
 
 _STYLES: dict[SelectionVerdict, str] = {"pays": "green", "level": "yellow", "do_not_select": "red"}
 

@@ -30,8 +30,8 @@ from gateau_dagster.readable import number, plural, printable
 from gateau_dagster.report.evidence import Evidence, EvidenceToken
 from gateau_dagster.report.evidence_card import LONG, SHORT, DependedSpan, EvidenceMaps, SpanStrip, span_maps
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.provenance import chosen_by, ranked_by
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
+from gateau_dagster.selection.wording import chosen_by, ranked_by
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import beside, content_version, loaded_files, write_document
 from gateau_dagster.storage.files import Files

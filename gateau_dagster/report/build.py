@@ -36,13 +36,14 @@ from gateau_dagster.report.effort import duration, memory, table_efforts
 from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, SpanStrip, evidence_card, snippet
 from gateau_dagster.report.experiment import experiment_section, figure_name, shown
-from gateau_dagster.report.forecast import forecast_lines, forecast_text, outcome_text
+from gateau_dagster.report.forecast import outcome_text
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share
-from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
+from gateau_dagster.report.provenance import provenance, scored_by
 from gateau_dagster.selection.evidence import NAMED_GAIN
 from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.presets import ScoreTerms, terms
 from gateau_dagster.selection.statistics import auroc_by_source
+from gateau_dagster.selection.wording import chosen_by, forecast_lines, forecast_text, ranked_by
 
 _DIGITS = re.compile(r"\d+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")

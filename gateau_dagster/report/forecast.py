@@ -1,146 +1,17 @@
-"""Put the forecast of a choice into words, set it beside the outcome of trained models, and fit slopes to these."""
+"""Set forecasts of choices beside the outcome of trained models, and fit slopes to these."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from gateau_dagster.evaluation.statistics.compare import Interval, Total, compare
-from gateau_dagster.readable import fixed, percent, plural
+from gateau_dagster.readable import plural
 from gateau_dagster.report.experiment import RANDOM, BenchmarkResult, ExperimentInputs
-from gateau_dagster.selection.forecast import (
-    LEAST_DEFICIT,
-    PRIOR,
-    VERDICTS,
-    Estimated,
-    Forecast,
-    SelectionVerdict,
-    Slopes,
-    fitted_slope,
-)
+from gateau_dagster.selection.forecast import PRIOR, Estimated, Forecast, Slopes, fitted_slope
+from gateau_dagster.selection.wording import forecast_text, signed
 
 _NLL = "NLL"
-_ADVICE: dict[SelectionVerdict, str] = {
-    "pays": "Confirm it: variants trains models on this choice and on random samples, and the report compares them.",
-    "level": "Random samples without repeats and noise are expected to do as well.",
-    "do_not_select": "Choose by shares of the use, or draw at random.",
-}
-
-
-def _range(found: Estimated, *, sign: bool = False) -> str:
-    """Return an estimate with its interval, unless it is exact: `0.90 (0.61 to 1.10)`."""
-    value, low, high = (
-        (_signed(end) if sign else fixed(end)) if math.isfinite(end) else "∞"
-        for end in (found.value, found.low, found.high)
-    )
-    return value if found.low == found.high else f"{value} ({low} to {high})"
-
-
-def _signed(value: float) -> str:
-    return ("+" if round(value, 2) > 0 else "") + fixed(value)
-
-
-def _shares(found: Estimated) -> str:
-    low, high = percent(found.low, 0).removesuffix("\u00a0%"), percent(found.high, 0)
-    return f"{percent(found.value, 0)} ({low} to {high})"
-
-
-def forecast_lines(found: Forecast) -> list[tuple[str, str]]:
-    """Return the forecast as lines of a label and one or two sentences, in the order of the argument."""
-    known = found.samples - found.unknown
-    share = found.seen / known if known else 0.0
-    beside = "" if not found.unknown else f" {plural(found.unknown, 'other sample')} could not be classified."
-    given = "by selection.use" if found.use_given else "assumed; set selection.use"
-    need = (
-        f"{percent(found.far.value)} need it, by selection.ground_truth."
-        if found.far_known
-        else f"About {_shares(found.far)} need it, corrected for what the test misses."
-    )
-    return [
-        (
-            "Far text",
-            f"{percent(share)} of {plural(known, 'sample')} show it. {need}{beside}",
-        ),
-        (
-            "Use",
-            f"Far text in {percent(found.use, 0)} ({given}). Mismatch with the pool: {_range(found.mismatch)} bits.",
-        ),
-        ("Far deficit", _deficit_sentence(found)),
-        ("Far samples", _counts_sentence(found)),
-        (
-            "Coverage",
-            f"This choice covers {percent(found.covered, 0)} of {found.strata}; as many of the best samples cover "
-            f"{percent(found.covered_top, 0)}, random ones {percent(found.covered_random, 0)}.",
-        ),
-        (
-            "Expected",
-            f"Change of the loss (NLL) against random samples: {_range(found.far_change, sign=True)} on far text, "
-            f"{_range(found.rest_change, sign=True)} on the rest, {_range(found.use_change, sign=True)} over the "
-            f"use. Grounds: {found.grounds}.",
-        ),
-        ("Verdict", f"{VERDICTS[found.verdict]}. {_sentences(found.reasons)} {_ADVICE[found.verdict]}"),
-    ]
-
-
-def _sentences(reasons: Sequence[str]) -> str:
-    joined = "; ".join(reasons)
-    return f"{joined[:1].upper()}{joined[1:]}."
-
-
-def _deficit_sentence(found: Forecast) -> str:
-    deficit = found.deficit
-    if deficit.far is None:
-        return "Not measured: no token of a response depends on far text."
-    near = "no near text to compare with" if deficit.near is None else f"near text: by {fixed(deficit.near.value)}"
-    clear = deficit.beyond is not None and deficit.beyond.low > LEAST_DEFICIT
-    meaning = (
-        "That is the deficit of models.long. Another model is trained, whose deficit is not known."
-        if found.trains_other
-        else "The model answers better from the best far segment alone than from the whole text."
-        if clear
-        else "No clear deficit: the model may use far text as well as near text."
-    )
-    where = f"{plural(deficit.far_tokens, 'token')} of {plural(deficit.far_samples, 'sample')}"
-    return (
-        f"On {where}, the best far segment makes a token likelier than the whole text does, by {_range(deficit.far)}; "
-        f"{near}. {meaning}"
-    )
-
-
-def _counts_sentence(found: Forecast) -> str:
-    low, high = (round(end) for end in (found.random_far.low, found.random_far.high))
-    amount = plural(found.amount, found.unit.removesuffix("s"))
-    drawn = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    times = "" if found.enrichment is None else f", {fixed(found.enrichment, 1)} times as many"
-    return (
-        f"In {amount}, random ones hold {drawn}; this choice of {plural(found.chosen, 'sample')} holds "
-        f"{found.chosen_far:,}{times}."
-    )
-
-
-def short_lines(found: Forecast) -> list[str]:
-    """Return the forecast in two sentences."""
-    return [
-        f"Forecast: {VERDICTS[found.verdict]}. {_sentences(found.reasons)}",
-        f"About {percent(found.far.value, 0)} of the samples need far text, and {percent(found.use, 0)} of the use. "
-        f"Expected change of the loss against random samples, over the use: {_range(found.use_change, sign=True)} "
-        "NLL.",
-    ]
-
-
-def forecast_record(found: Forecast) -> dict[str, Any]:
-    """Return the forecast for programs: its fields; what is infinite is null."""
-    return _finite(asdict(found))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +45,7 @@ class ForecastOutcome:
     def lines(self) -> list[str]:
         """Return one sentence per comparison."""
         return [
-            f"{self.model} against {self.chance} on {name} ({self.benchmark}): forecast {_range(told, sign=True)}, "
+            f"{self.model} against {self.chance} on {name} ({self.benchmark}): forecast {forecast_text(told)}, "
             f"outcome {outcome_text(came)}: {word}."
             for name, told, came, word in self.rows
         ]
@@ -183,13 +54,8 @@ class ForecastOutcome:
 def outcome_text(came: Interval) -> str:
     """Return an outcome with its interval: `−0.10 (−0.20 to +0.01)`."""
     if came.low is None or came.high is None:
-        return _signed(came.value)
-    return f"{_signed(came.value)} ({_signed(came.low)} to {_signed(came.high)})"
-
-
-def forecast_text(told: Estimated) -> str:
-    """Return a forecast of a change with its interval."""
-    return _range(told, sign=True)
+        return signed(came.value)
+    return f"{signed(came.value)} ({signed(came.low)} to {signed(came.high)})"
 
 
 def _held(told: Estimated, came: Interval) -> str:

@@ -1,4 +1,4 @@
-"""Collect the origin of the figures: configuration, fingerprints, and how the samples were chosen."""
+"""Collect the origin of the figures: configuration, fingerprints, models and packages."""
 
 import platform
 import re
@@ -6,25 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
-from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.config.selection import DEFAULT_FRACTION, SCORES, Rule
+from gateau_dagster.config import Config
 from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.selection_reads import tables_read
-from gateau_dagster.readable import number, percentage
-
-
-def ranked_by(selection: SelectionConfig) -> str:
-    """Return the method: for GATEAU with preset and alpha, for a file of scores with its path."""
-    if selection.method == SCORES:
-        return f"Method {SCORES}: {selection.options[SCORES]['path']}"
-    if selection.method != "gateau":
-        return f"Method {selection.method}"
-    return f"Method gateau, preset {selection.preset}, α = {selection.alphas[selection.preset]}"
 
 
 def scored_by(config: Config) -> list[tuple[str, str]]:
@@ -34,43 +23,6 @@ def scored_by(config: Config) -> list[tuple[str, str]]:
         family, _, model = asset.partition("/")
         read |= {"short", "long"} if asset == "cam" else {model} if family == "perplexity" else set()
     return [(name, model.path) for name, model in config.models.items() if name in read]
-
-
-def chosen_by(selection: SelectionConfig, taken: str = "", *, far: float | None = None) -> str:
-    """Return the selection rule and its amount (`config.selection.RuleConfig`).
-
-    Args:
-        selection: the configured selection.
-        taken: the rule that `auto` took.
-        far: the share of the chosen samples that depend on far text, in [0, 1], from selection.evidence.far_share.
-    """
-    tokens = f"{number(selection.budget or 0)} tokens"
-    amount = _amount(selection) if selection.budget is None else f"a budget of {tokens}"
-    auto = ""
-    if selection.rule == "auto" and taken:
-        selection, auto = selection.under(cast(Rule, taken)), f" (rule {taken}, which auto took)"
-    quota = f"{100 * selection.use['far']:g} % of it" if isinstance(selection.use, dict) else "a quota"
-    phrases = {
-        "top": amount,
-        "token_budget": amount,
-        "per_source": f"{amount}, each source its share",
-        "per_source_tokens": f"{amount}, the same percentage of every source",
-        "diverse": f"{amount}, and the {selection.per_cluster} best of every cluster besides",
-        "mix": f"{amount}, {quota} from samples that depend on far text, and others drawn at random",
-        "clean": f"{amount}, drawn at random",
-        "auto": f"{amount}, as the forecast decides",
-        "ccs": f"{amount}, evenly over the range of scores",
-    }
-    limit = selection.per_document
-    by_document = "" if limit is None else f", at most {limit} of a document"
-    share = "" if far is None else f"; {percentage(far)} of the chosen samples depend on far text"
-    return phrases[selection.rule] + auto + by_document + share
-
-
-def _amount(selection: SelectionConfig) -> str:
-    if selection.count is not None:
-        return f"count ({number(selection.count)})"
-    return f"fraction ({100 * (selection.fraction or DEFAULT_FRACTION):g} %)"
 
 
 PACKAGES = (

@@ -16,7 +16,7 @@ from gateau_dagster.pipeline.input_versions import glance, input_versions
 from gateau_dagster.pipeline.inputs import inputs_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.report.provenance import ranked_by
+from gateau_dagster.selection.wording import ranked_by
 from gateau_dagster.storage.files import Files
 from tests.error_codes import refused
 from tests.project import change_config, make_project

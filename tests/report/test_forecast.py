@@ -1,26 +1,22 @@
-"""Check the forecast in words, beside the outcome of models, and the slopes that models show."""
+"""Check forecasts beside the outcome of models, and the slopes that models show."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.evaluation.statistics.experiment import Cost, Line, experiment_rows
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.forecast import (
     far_questions,
-    forecast_lines,
     forecast_outcomes,
-    forecast_record,
-    short_lines,
     slopes_of,
 )
-from gateau_dagster.selection.forecast import PRIOR, VERDICTS, Forecast, forecast
+from gateau_dagster.selection.forecast import PRIOR, VERDICTS
+from gateau_dagster.selection.wording import forecast_lines
 from tests.evaluation.experiment_builders import chosen, scores
-from tests.report.builders import NOT_A_NUMBER, inputs, page_of
-from tests.selection.test_forecast import pool, probabilities, token_sums
+from tests.report.builders import inputs, page_of
+from tests.selection.test_wording import told
 
 LINES = (
     Line(name="base", variants=("base",), trained=False),
@@ -35,10 +31,6 @@ LINES = (
 FAR_SAMPLES = {"robust-0.1": 40, "random-0.1": 4, "robust-0.3": 60, "random-0.3": 12}
 SLOPE, OTHER_SLOPE = 0.1, 0.02
 KINDS = {f"q{place:04d}": place % 3 == 0 for place in range(120)}
-
-
-def told(far: int = 40, count: int = 100) -> Forecast:
-    return forecast(pool(1000, far), RuleConfig(count=count), token_sums(*probabilities(30)))
 
 
 def counts() -> dict[str, tuple[int, int]]:
@@ -66,30 +58,6 @@ def experiment(*, groups: tuple[str, ...] = ("all",), noise: float = 0.01) -> Ex
     return ExperimentInputs(
         table=table, lines=LINES, scores={"losses": values}, benchmarks={"losses": benchmark}, reference="base"
     )
-
-
-def test_every_line_is_a_sentence_with_numbers() -> None:
-    for found in (told(), told(0), told(1000)):
-        lines = dict(forecast_lines(found))
-        assert [*lines] == ["Far text", "Use", "Far deficit", "Far samples", "Coverage", "Expected", "Verdict"]
-        assert all(text.endswith(".") and not NOT_A_NUMBER.search(text) for text in lines.values())
-        assert lines["Verdict"].startswith(VERDICTS[found.verdict]) and VERDICTS[found.verdict] in short_lines(found)[0]
-
-
-def test_a_known_share_has_no_interval() -> None:
-    rule, samples = RuleConfig(count=100), pool(1000, 40, sources=4)
-    found = forecast(samples, rule, token_sums(*probabilities(30)), ground_truth=["source 1"])
-    lines = dict(forecast_lines(found))
-    assert (
-        "25.0\u00a0% need it, by selection.ground_truth" in lines["Far text"] and "corrected" not in lines["Far text"]
-    )
-    assert lines["Use"].endswith("Mismatch with the pool: 0.21 bits.")
-
-
-def test_the_record_is_json() -> None:
-    found = told(0)
-    record = json.loads(json.dumps(forecast_record(found), allow_nan=False))
-    assert record["mismatch"]["value"] is None and record["samples"] == 1000 and record["verdict"] == found.verdict
 
 
 def test_the_outcome_is_the_difference_of_means_to_as_much_random_data() -> None:

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from gateau_dagster.config import Config, SelectionConfig
+from gateau_dagster.config import Config
 from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.report import provenance as module
 from gateau_dagster.report.provenance import (
-    chosen_by,
     configuration_text,
     package_versions,
     provenance,
-    ranked_by,
     scored_by,
 )
 from tests.project import configured
@@ -58,41 +56,6 @@ def test_record() -> None:
     assert record.fingerprints == [("a", "1"), ("b", "2")]
     assert record.command is None
     assert record.python.startswith("CPython 3.")
-
-
-@pytest.mark.parametrize(
-    ("options", "phrase"),
-    [
-        ({}, "fraction (10 %)"),
-        ({"fraction": 0.325}, "fraction (32.5 %)"),
-        ({"count": 4300}, "count (4,300)"),
-        ({"count": 9, "per_document": 2}, "count (9), at most 2 of a document"),
-        ({"rule": "token_budget", "budget": 2_000_000}, "a budget of 2,000,000 tokens"),
-        ({"rule": "per_source", "count": 9}, "count (9), each source its share"),
-        ({"rule": "per_source_tokens", "budget": 7}, "a budget of 7 tokens, the same percentage of every source"),
-        (
-            {"rule": "diverse", "encoder": "e", "per_cluster": 2},
-            "fraction (10 %), and the 2 best of every cluster besides",
-        ),
-    ],
-)
-def test_the_rule(options: dict[str, Any], phrase: str) -> None:
-    assert chosen_by(SelectionConfig(**options)) == phrase
-
-
-def test_the_rule_that_auto_took_is_named() -> None:
-    auto = SelectionConfig(rule="auto", budget=500, per_document=2)
-    assert chosen_by(auto) == "a budget of 500 tokens, as the forecast decides, at most 2 of a document"
-    taken = "a budget of 500 tokens, drawn at random (rule clean, which auto took), at most 2 of a document"
-    assert chosen_by(auto, "clean") == taken
-    assert chosen_by(auto, "clean", far=0.25) == f"{taken}; 25 % of the chosen samples depend on far text"
-    assert chosen_by(SelectionConfig(), "top") == chosen_by(SelectionConfig())
-
-
-def test_the_preset_is_named_where_it_counts() -> None:
-    assert ranked_by(SelectionConfig(preset="paper")) == "Method gateau, preset paper, α = 0.8"
-    assert ranked_by(SelectionConfig(alpha=0.25)) == "Method gateau, preset robust, α = 0.25"
-    assert ranked_by(SelectionConfig(method="ladm")) == "Method ladm"
 
 
 def test_the_models_behind_the_scores_are_named() -> None:
