@@ -72,8 +72,8 @@ def report(step: Step) -> None:
 
 def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.comparison.result import MethodComparison
+    from gateau_dagster.explanation.maps import evidence_maps, named_by_sample
     from gateau_dagster.report.effort import efforts_by_asset
-    from gateau_dagster.report.evidence_card import evidence_maps, named_by_sample
     from gateau_dagster.report.inputs import ReportInputs
 
     store, assets = state.store, set(state.asset("report").reads)

@@ -25,6 +25,8 @@ from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.execution.shard_tables import rejected_frame
+from gateau_dagster.explanation.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, EvidenceRows
+from gateau_dagster.explanation.evidence import evidence as evidence_map
 from gateau_dagster.methods.method import Method, Reads
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.pipeline.losses import check_some_scored
@@ -39,8 +41,6 @@ from gateau_dagster.pipeline.selection_reads import (
 )
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.report.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, EvidenceRows
-from gateau_dagster.report.evidence import evidence as evidence_map
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
 from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.combine import (

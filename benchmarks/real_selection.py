@@ -32,8 +32,8 @@ from real_text_passages import FOLDS, Fold, Room, read_questions
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.config.selection import DEPENDENCIES
+from gateau_dagster.explanation.evidence import EvidenceRows, evidence
 from gateau_dagster.models.prompt import open_tokenizer, response_offsets
-from gateau_dagster.report.evidence import EvidenceRows, evidence
 from gateau_dagster.selection.evidence import dependencies
 
 METHODS = (

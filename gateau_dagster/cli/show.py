@@ -10,7 +10,9 @@ from rich.text import Text
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.explore.one_sample import (
+from gateau_dagster.explanation.evidence import Evidence, EvidenceSegment, EvidenceToken
+from gateau_dagster.explanation.maps import Bar, Depends, SpanStrip
+from gateau_dagster.explanation.one_sample import (
     OneSample,
     Place,
     Ranking,
@@ -25,8 +27,6 @@ from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.readable import nearest_name, number, plural, printable
-from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
-from gateau_dagster.report.evidence_card import Bar, Depends, SpanStrip
 
 _BLOCKS, _EMPTY = "·▁▂▃▄▅▆▇█", 0  # by level of shading
 _WIDEST = 100

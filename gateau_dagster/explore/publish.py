@@ -19,7 +19,9 @@ from markupsafe import Markup
 from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
-from gateau_dagster.explore.one_sample import Ranking, disputed, rankings
+from gateau_dagster.explanation.evidence import Evidence, EvidenceToken
+from gateau_dagster.explanation.maps import LONG, SHORT, DependedSpan, EvidenceMaps, SpanStrip, span_maps
+from gateau_dagster.explanation.one_sample import Ranking, disputed, rankings
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import model_folder
 from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION, EXPLORER_FILE
@@ -27,8 +29,6 @@ from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import number, plural, printable
-from gateau_dagster.report.evidence import Evidence, EvidenceToken
-from gateau_dagster.report.evidence_card import LONG, SHORT, DependedSpan, EvidenceMaps, SpanStrip, span_maps
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.selection.wording import chosen_by, ranked_by

@@ -23,6 +23,8 @@ from gateau_dagster.config import PRESETS
 from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
+from gateau_dagster.explanation.evidence import Evidence
+from gateau_dagster.explanation.maps import SpanStrip
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.data_checks import without_evidence
 from gateau_dagster.pipeline.feature import planted_values
@@ -33,8 +35,7 @@ from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural, printable, quantity, unit_of_difference
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, memory, table_efforts
-from gateau_dagster.report.evidence import Evidence
-from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, SpanStrip, evidence_card, snippet
+from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, evidence_card, snippet
 from gateau_dagster.report.experiment import experiment_section, figure_name, shown
 from gateau_dagster.report.forecast import outcome_text
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import PRESETS, Config, Preset
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.explanation.maps import EvidenceMaps
 from gateau_dagster.pipeline.losses import UNSEEN, DataLoss, Totals
-from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.forecast import ForecastOutcome
 from gateau_dagster.report.further import FurtherSection

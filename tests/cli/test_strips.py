@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gateau_dagster.cli.show import line_of, show_strips
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.report.evidence_card import Bar, SpanStrip, Stretch
+from gateau_dagster.explanation.maps import Bar, SpanStrip, Stretch
 
 TEXT = "[bold]first[/bold] part\nof the context, then the rest of it"
 

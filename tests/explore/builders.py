@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.explore.one_sample import rankings
+from gateau_dagster.explanation.maps import EvidenceMaps
+from gateau_dagster.explanation.one_sample import rankings
 from gateau_dagster.explore.publish import (
     PAGE_ROWS,
     DataFiles,
@@ -19,7 +20,6 @@ from gateau_dagster.explore.publish import (
     sample_content,
     shard_files,
 )
-from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.storage.files import Files
 

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
+from gateau_dagster.explanation.evidence import Evidence, evidence
+from gateau_dagster.explanation.maps import DependedSpan, Depends, EvidenceMaps, SpanStrip, Stretch
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.report.evidence import Evidence, evidence
-from gateau_dagster.report.evidence_card import DependedSpan, Depends, EvidenceMaps, SpanStrip, Stretch
 from gateau_dagster.report.inputs import ReportInputs
 from tests import tiny_models
 from tests.explore.builders import method_scores, write_viewer

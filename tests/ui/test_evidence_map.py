@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from playwright.sync_api import Locator, Page, expect
 
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.explanation.evidence import evidence
+from gateau_dagster.explanation.maps import EvidenceMaps
 from gateau_dagster.plots import Drawing
 from gateau_dagster.report.build import build_report
-from gateau_dagster.report.evidence import evidence
-from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.inputs import compare
 from tests import tiny_models
 from tests.report.builders import LENGTH, inputs, raw, rows_of

@@ -15,9 +15,9 @@ from playwright.sync_api import Page, expect
 
 from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.data.sample import Sample, shard_of
+from gateau_dagster.explanation.maps import evidence_maps
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.report.evidence_card import evidence_maps
 from gateau_dagster.storage.documents import read_document
 from tests.project import make_project, write_model, write_samples
 from tests.tiny_models import tokenizer

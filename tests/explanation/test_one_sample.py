@@ -9,11 +9,11 @@ from gateau_dagster import tables
 from gateau_dagster.config import PRESETS
 from gateau_dagster.data.sample import shard_keys, shard_of
 from gateau_dagster.errors import GateauError
-from gateau_dagster.explore.one_sample import Ranking, disputed, find_sample, rankings
+from gateau_dagster.explanation.evidence import Evidence, EvidenceSegment
+from gateau_dagster.explanation.one_sample import Ranking, disputed, find_sample, rankings
 from gateau_dagster.explore.publish import ENDS, pieces
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.evidence import Evidence, EvidenceSegment
 from gateau_dagster.storage import Stamp
 from tests.error_codes import refused
 from tests.explore.builders import method_scores

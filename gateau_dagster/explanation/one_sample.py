@@ -14,11 +14,11 @@ from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.sample import Sample, shard_keys, shard_of
 from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.explanation.maps import EvidenceMaps, evidence_maps
 from gateau_dagster.methods.registry import GATEAU, chosen_methods, known_methods
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number, printable
-from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 from gateau_dagster.selection.combine import ranked_by_score
 from gateau_dagster.selection.presets import FORMS, with_terms
 

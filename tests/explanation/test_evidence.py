@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.explanation.evidence import Evidence, evidence
 from gateau_dagster.models.prompt import encode
-from gateau_dagster.report.evidence import Evidence, evidence
 from gateau_dagster.selection.evidence import NAMED_GAIN
 from tests import tiny_models
 from tests.error_codes import refused
