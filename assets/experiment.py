@@ -24,11 +24,11 @@ from gateau_dagster.evaluation.statistics.experiment import (
     lines_of,
     reference_of,
 )
+from gateau_dagster.evaluation.statistics.forecast_outcomes import ForecastOutcome, forecast_outcomes, slopes_of
+from gateau_dagster.evaluation.statistics.results import RANDOM, ExperimentInputs
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, SUBSETS, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.report.experiment import RANDOM, ExperimentInputs
-from gateau_dagster.report.forecast import ForecastOutcome, forecast_outcomes, slopes_of
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.selection.evidence import FAR
 from gateau_dagster.selection.forecast import PRIOR, Slopes
@@ -39,7 +39,7 @@ _HOUR = 3600.0
 @makes_asset
 def experiment(step: Step) -> None:
     """Compare the scores of all variants, question by question."""
-    from gateau_dagster.report.experiment import experiment_charts, experiment_figures
+    from gateau_dagster.evaluation.statistics.results import experiment_charts, experiment_figures
 
     for output in step.in_turn():
         state, chosen = output.state, scored_benchmarks(output.state.config)

@@ -39,7 +39,7 @@ from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 
 if TYPE_CHECKING:
-    from gateau_dagster.report.experiment import ExperimentInputs
+    from gateau_dagster.evaluation.statistics.results import ExperimentInputs
     from gateau_dagster.report.inputs import ReportInputs
 
 

@@ -130,7 +130,7 @@ PRODUCT = ("gateau_dagster",)
 HEARTS = ("gateau_dagster.assets.sample_tables", "gateau_dagster.pipeline.state")
 """The modules of which the closures are watched: what makes the tables by sample, and what plans."""
 FEATURES = {
-    "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
+    "experiments": ("evaluation.statistics", "assets.experiment"),
     "answering and judging": (
         *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),
         *("assets.answering", "assets.benchmarks", "estimate.judging", "resources.judge", "features.answering"),

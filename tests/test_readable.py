@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gateau_dagster.readable import fixed, number, percent, plural, quantity
+from gateau_dagster.readable import duration, fixed, memory, number, percent, plural, quantity
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,15 @@ def test_few_digits_leave_no_point_at_the_end() -> None:
 
 def test_quantities() -> None:
     assert [quantity(value) for value in (None, 0.0, 950.0, 1250.0, 3.4e15)] == ["–", "0", "950", "1.25 k", "3.4 P"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "–"), (0.04, "0.0 s"), (9.96, "10 s"), (99.0, "99 s"), (150, "2.5 min"), (9000, "2.5 h")],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_memory() -> None:
+    assert [memory(size) for size in (None, 5 * 2**20, 3 * 2**29)] == ["–", "5 MiB", "1.5 GiB"]

@@ -18,6 +18,7 @@ from gateau_dagster.assets.selection import (
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.statistics.forecast_outcomes import ForecastOutcome
 from gateau_dagster.pipeline.checks import out_of_date
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.observed import state_of
@@ -25,7 +26,6 @@ from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.forecast import ForecastOutcome
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
 from gateau_dagster.selection.forecast import Forecast, SelectionVerdict
 from gateau_dagster.selection.wording import forecast_lines, forecast_record, short_lines

@@ -22,6 +22,8 @@ from gateau_dagster.comparison.result import Disputed, MethodComparison, Overlap
 from gateau_dagster.config import PRESETS
 from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.statistics.forecast_outcomes import outcome_text
+from gateau_dagster.evaluation.statistics.results import experiment_section, figure_name, shown
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explanation.evidence import Evidence
 from gateau_dagster.explanation.maps import SpanStrip
@@ -32,12 +34,21 @@ from gateau_dagster.plots import Drawing
 from gateau_dagster.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
-from gateau_dagster.readable import fixed, listed, number, percent, plural, printable, quantity, unit_of_difference
+from gateau_dagster.readable import (
+    duration,
+    fixed,
+    listed,
+    memory,
+    number,
+    percent,
+    plural,
+    printable,
+    quantity,
+    unit_of_difference,
+)
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
-from gateau_dagster.report.effort import duration, memory, table_efforts
+from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, evidence_card, snippet
-from gateau_dagster.report.experiment import experiment_section, figure_name, shown
-from gateau_dagster.report.forecast import outcome_text
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share
 from gateau_dagster.report.provenance import provenance, scored_by
 from gateau_dagster.selection.evidence import NAMED_GAIN

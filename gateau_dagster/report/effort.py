@@ -70,21 +70,3 @@ def _table_effort(asset: str, shards: Sequence[Effort]) -> TableEffort:
         peak=max(speeds, default=None),
         peak_memory=max((effort["peak_memory"] for effort in measured if effort.get("peak_memory")), default=None),
     )
-
-
-def duration(seconds: float | None) -> str:
-    """Return a time as `0.4 s`, `12 s`, `3.5 min` or `2.1 h`."""
-    if seconds is None:
-        return "–"
-    if seconds < 100:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def memory(size: int | None) -> str:
-    """Return bytes in binary units."""
-    if size is None:
-        return "–"
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

@@ -9,7 +9,7 @@ import pytest
 
 from gateau_dagster.evaluation.graphwalks import character_range, final_nodes, node_f1
 from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.report.experiment import _natural
+from gateau_dagster.evaluation.statistics.results import _natural
 from tests.error_codes import refused
 from tests.evaluation.builders import asked, chosen, project, values, write_jsonl
 

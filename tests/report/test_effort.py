@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateau_dagster.report.effort import duration, efforts_by_asset, memory, table_efforts
+from gateau_dagster.report.effort import efforts_by_asset, table_efforts
 from gateau_dagster.storage import Stamp
 from tests.report.builders import effort, inputs, page_of
 
@@ -42,15 +42,3 @@ def test_the_page_says_what_was_not_measured() -> None:
     text = page_of(inputs(9, efforts=shards)).text("effort")
     assert all(said in text for said in ("5.0 s", "cam: 1 shard of 3 without a measurement", "not measured"))
     assert "all rows were kept, or nothing measured them" in page_of(inputs(9, efforts={})).text("absent")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "–"), (0.04, "0.0 s"), (9.96, "10 s"), (99.0, "99 s"), (150, "2.5 min"), (9000, "2.5 h")],
-)
-def test_durations(seconds: float | None, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_memory() -> None:
-    assert [memory(size) for size in (None, 5 * 2**20, 3 * 2**29)] == ["–", "5 MiB", "1.5 GiB"]

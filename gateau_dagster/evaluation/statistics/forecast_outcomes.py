@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gateau_dagster.evaluation.statistics.compare import Interval, Total, compare
+from gateau_dagster.evaluation.statistics.results import RANDOM, BenchmarkResult, ExperimentInputs
 from gateau_dagster.readable import plural
-from gateau_dagster.report.experiment import RANDOM, BenchmarkResult, ExperimentInputs
 from gateau_dagster.selection.forecast import PRIOR, Estimated, Forecast, Slopes, fitted_slope
 from gateau_dagster.selection.wording import forecast_text, signed
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from gateau_dagster.evaluation.statistics.experiment import Cost, Line, experiment_rows
-from gateau_dagster.report.experiment import ExperimentInputs
-from gateau_dagster.report.forecast import (
+from gateau_dagster.evaluation.statistics.forecast_outcomes import (
     far_questions,
     forecast_outcomes,
     slopes_of,
 )
+from gateau_dagster.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.selection.forecast import PRIOR, VERDICTS
 from gateau_dagster.selection.wording import forecast_lines
 from tests.evaluation.experiment_builders import chosen, scores

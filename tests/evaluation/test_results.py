@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.evaluation.statistics.compare import compare
 from gateau_dagster.evaluation.statistics.experiment import GateResult, Line
-from gateau_dagster.report.experiment import (
+from gateau_dagster.evaluation.statistics.results import (
     ExperimentInputs,
     TableCell,
     amounts,

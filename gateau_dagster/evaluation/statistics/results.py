@@ -16,8 +16,17 @@ import polars as pl
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, GateResult, Line, answered
-from gateau_dagster.readable import PageAmount, PageChart, fixed, number, percent, plural, quantity, unit_of_difference
-from gateau_dagster.report.effort import duration
+from gateau_dagster.readable import (
+    PageAmount,
+    PageChart,
+    duration,
+    fixed,
+    number,
+    percent,
+    plural,
+    quantity,
+    unit_of_difference,
+)
 
 if TYPE_CHECKING:  # matplotlib is only needed for drawing
     from matplotlib.figure import Figure
