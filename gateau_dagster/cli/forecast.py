@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.assets.experiment import finished_experiment, forecasts_and_outcomes
 from gateau_dagster.assets.selection import (
     chosen_samples,
     dependence,
@@ -18,16 +17,15 @@ from gateau_dagster.assets.selection import (
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.statistics.forecast_outcomes import ForecastOutcome
 from gateau_dagster.pipeline.checks import out_of_date
-from gateau_dagster.pipeline.feature import prepare_inputs
+from gateau_dagster.pipeline.feature import hooks, prepare_inputs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
-from gateau_dagster.selection.forecast import Forecast, SelectionVerdict
+from gateau_dagster.selection.forecast import PRIOR, Forecast, SelectionVerdict
 from gateau_dagster.selection.wording import forecast_lines, forecast_record, short_lines
 
 _STYLES: dict[SelectionVerdict, str] = {"pays": "green", "level": "yellow", "do_not_select": "red"}
@@ -48,7 +46,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
         stale = any(out_of_date(state, asset) for asset in _rests_on(state))
         record = forecast_record(prediction) | {
             "warnings": warnings,
-            "outcomes": [sentence for outcome in outcomes for sentence in outcome.lines],
+            "outcomes": outcomes,
             "out_of_date": stale,
         }
         out.print_json(json.dumps(record), ensure_ascii=True)
@@ -63,7 +61,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
         table.add_row(label, Text(sentence, style=_STYLES[prediction.verdict] if label == "Verdict" else ""))
     out.print(table)
     _show_warnings(out, warnings)
-    for sentence in (sentence for outcome in outcomes for sentence in outcome.lines):
+    for sentence in outcomes:
         out.print(as_line(sentence), soft_wrap=False)
 
 
@@ -74,9 +72,11 @@ def _rests_on(state: State) -> list[str]:
     return [ranking, *(each for each in (CAM, perplexity_asset(THETA_B)) if each not in {ranking, *included})]
 
 
-def _forecast(state: State) -> tuple[Forecast, list[ForecastOutcome], list[str]]:
+def _forecast(state: State) -> tuple[Forecast, list[str], list[str]]:
+    """Return the forecast, earlier ones beside their outcome in sentences, and the warnings of the choice."""
     recipe, depends = Recipe(state.config), dependence(state)
-    outcomes, slopes = forecasts_and_outcomes(state, finished_experiment(state), depends)
+    known = (learned(state, depends) for learned in hooks("forecast", "learned"))
+    outcomes, slopes = next((each for each in known if each is not None), ([], PRIOR))
     made = chosen_samples(state, recipe, depends)
     prediction = forecast_of(state, recipe, depends, made, slopes=slopes)
     return prediction, outcomes, warnings_of_choice(recipe, prediction, depends, made.chosen)

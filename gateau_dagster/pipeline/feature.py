@@ -89,7 +89,8 @@ class Feature:
       `check_samples(state)` raises GateauError if the feature knows why there is no long sample.
     - `forecast`: `show_plan(out, state, plan)`, and `plan_record(state, plan)` for `gateau plan --json`.
       `check_plan(state, plan)` raises GateauError if a server lacks its key, or if its budget does not suffice. Without
-      a plan it checks all that is required.
+      a plan it checks all that is required. `learned(state, depends)` returns sentences on earlier forecasts beside
+      their outcome, and the slopes that models show (`selection.forecast.Slopes`), or None. The first result counts.
     - `report`: `sections(state)` of the page.
     - `commands`: COMMANDS, and TRIALS of `gateau validate`.
     - `error_codes.yaml`: cause and cure of its errors by code.
