@@ -17,7 +17,7 @@ from common import Help
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import shard_of
-from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, Workers
+from gateau_dagster.features.estimates.estimator import HALF_WIDTH, MOST, SPREAD, Workers
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.pipeline.token_rates import TokenRates
 from gateau_dagster.scoring.pair_tables import cam_effort, perplexity_effort

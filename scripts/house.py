@@ -133,13 +133,11 @@ FEATURES = {
     "experiments": ("evaluation.statistics", "assets.experiment"),
     "answering and judging": (
         *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),
-        *("assets.answering", "assets.benchmarks", "estimate.judging", "resources.judge", "features.answering"),
+        *("assets.answering", "assets.benchmarks", "estimate.judging", "resources.judge"),
     ),
-    "benchmarks": ("evaluation",),
-    "training planner": ("estimate.training_memory",),
+    "benchmarks": ("evaluation", "estimate"),
     "viewer": ("explore",),
     "report": ("report", "assets.report"),
-    "estimates": ("estimate",),
 }
 """The packages and modules outside `features/` that are features, by the feature; the first that fits counts."""
 

@@ -25,9 +25,6 @@ from gateau_dagster.assets.steps.observations import record_what_the_store_holds
 from gateau_dagster.assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.estimate.judging import check_servers, planned_judging
-from gateau_dagster.estimate.questions import check_questions
-from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.feature import hooks
@@ -152,12 +149,10 @@ class _Refresh:
                 if run_ids:  # what a changed setting has made no different is not out of date
                     record_what_the_store_holds(self._instance, state)
                 return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
-            if not run_ids:
-                check_questions(state, current)
-                check_training_memory(state, current)
-            check_servers(state, current, planned_judging(state, current))  # before days of training, not after
-            for check in hooks("forecast", "check_plan"):
-                check(state, current)
+            # Before days of training, not after. What a plan costs is known better after each run.
+            for name in ("check_plan",) if run_ids else ("check_start", "check_plan"):
+                for check in hooks("forecast", name):
+                    check(state, current)
             work = work_run(state, current)
             if self._asking is not None and self._asking.remote_job_origin is not None:
                 outcome = run_by_daemon(self._instance, self._asking, work, self._lock, self._say)

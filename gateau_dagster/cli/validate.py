@@ -18,8 +18,6 @@ from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.errors import GateauError, together
-from gateau_dagster.estimate.questions import check_questions
-from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.expected_truncation import expected_truncation
@@ -100,9 +98,7 @@ def print_validation(config: Config) -> None:
     looks = (
         partial(_show_input, out, state),
         partial(show_warnings, out, state),
-        partial(check_questions, state),
-        partial(check_training_memory, state),
-        *(partial(check, state) for check in hooks("forecast", "check_plan")),
+        *(partial(check, state) for name in ("check_start", "check_plan") for check in hooks("forecast", name)),
     )
     findings: dict[str, GateauError] = {}
     for look in looks:

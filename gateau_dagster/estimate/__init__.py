@@ -1,1 +1,1 @@
-"""Estimate what a plan will take: tokens, FLOPs, time."""
+"""Read what benchmarks and judges will ask, without running anything."""

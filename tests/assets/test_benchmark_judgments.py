@@ -17,11 +17,11 @@ from rich.console import Console
 from gateau_dagster import tables
 from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.cli.commands import command_line
-from gateau_dagster.cli.plan import judging_record, show_judging
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.judging import check_budget, planned_judging
 from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.server_client import Client
+from gateau_dagster.features.evaluation.forecast import judging_record, show_judging
+from gateau_dagster.features.evaluation.planned_judging import check_budget, planned_judging
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, in_place, pipeline_on
 from tests.evaluation.builders import answers

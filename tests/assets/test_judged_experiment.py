@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.estimate.judging import planned_judging
+from gateau_dagster.features.evaluation.planned_judging import planned_judging
 from gateau_dagster.storage.documents import read_document
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.evaluation.judges import Answer, judge_server

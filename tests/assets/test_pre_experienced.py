@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.execution.shard_tables import samples_of
+from gateau_dagster.features.estimates.estimator import Estimator
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.checks import checked_plan
 from tests.assets.harness import Made, Pipeline, pipeline_on, value_of

@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.judging import planned_judging
+from gateau_dagster.features.evaluation.planned_judging import planned_judging
 from gateau_dagster.pipeline.asset import FULL_COVERAGE
 from gateau_dagster.pipeline.losses import losses
 from tests.assets.harness import pipeline_on

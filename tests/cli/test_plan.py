@@ -11,13 +11,13 @@ from gateau_dagster.cli import plan as module
 from gateau_dagster.cli.plan import (
     SCORED_COLUMNS,
     _shards,
-    grounds,
     plan_record,
     print_plan,
     show_forecasts,
     show_plan,
 )
-from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.features.estimates.estimator import Estimator
+from gateau_dagster.features.estimates.forecast import grounds
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project

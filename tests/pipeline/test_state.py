@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.errors import MissingUpstreamError
-from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.features.estimates.estimator import Estimator
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import INPUT, Plan

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.declared import pipeline_of
-from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.pipeline.feature import Feature
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gateau_dagster.cli.display import explain_in_grey
-from gateau_dagster.cli.plan import ASKED_COLUMNS, show_forecasts
+from gateau_dagster.cli.plan import ASKED_COLUMNS, PlanPart, show_forecasts
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.costs import PlannedCost, Usage
 from gateau_dagster.errors import GateauError, gateau_command
@@ -404,6 +404,12 @@ def check_plan(state: State, plan: Plan | None = None) -> None:
     """Check the servers for a plan; None: for all tables that are out of date. For errors see `check_generator`."""
     if SECTION.of(state.config) is not None:
         check_generator(state, planned_synthesis(state, checked_plan(state) if plan is None else plan))
+
+
+def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
+    """Yield the requests for synthetic samples, and their expected yield."""
+    del workers
+    yield PlanPart(place=80, show=lambda out: show_plan(out, state, plan), record=lambda: plan_record(state, plan))
 
 
 def show_plan(out: Console, state: State, plan: Plan) -> None:

@@ -14,8 +14,7 @@ from gateau_dagster.cli import plan as command
 from gateau_dagster.cli.plan import plan_record, print_plan
 from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.config.training import LoraConfig, TrainingConfig
-from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.estimate.training_memory import (
+from gateau_dagster.features.training_planner.training_memory import (
     CARDS,
     GIB,
     TrainingMemory,
@@ -44,7 +43,7 @@ def _state(folder: Path, **training: Any) -> State:
 
 
 def _planned(state: State) -> TrainingMemory:
-    (found,) = planned_memory(state, state.whole_plan(), Estimator(state))
+    (found,) = planned_memory(state, state.whole_plan())
     return found
 
 

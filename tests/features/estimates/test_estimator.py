@@ -11,7 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from gateau_dagster import tables
-from gateau_dagster.estimate.estimator import (
+from gateau_dagster.execution.row_checkpoints import RowCheckpoints
+from gateau_dagster.execution.shard_scorer import ShardScorer
+from gateau_dagster.execution.shard_tables import Piece, TableWork
+from gateau_dagster.features.estimates.estimator import (
     SPREAD,
     SPREAD_OF_OTHERS,
     Estimator,
@@ -19,9 +22,6 @@ from gateau_dagster.estimate.estimator import (
     asked_workers,
     configured_workers,
 )
-from gateau_dagster.execution.row_checkpoints import RowCheckpoints
-from gateau_dagster.execution.shard_scorer import ShardScorer
-from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models import devices
 from gateau_dagster.models.known_model import parameter_count

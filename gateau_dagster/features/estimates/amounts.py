@@ -14,14 +14,15 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
-from gateau_dagster.estimate.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
 from gateau_dagster.estimate.questions import known_questions
 from gateau_dagster.evaluation.asset_names import ANSWERS
 from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.estimates.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
 from gateau_dagster.pipeline.data_checks import chosen_share
 from gateau_dagster.pipeline.plan import Plan
-from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, Recipe
+from gateau_dagster.pipeline.planned_training import mixed_lengths, training_recipes
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, Recipe
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.readable import plural
@@ -59,25 +60,6 @@ def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[WorkF
             high=seconds and seconds * within,
             grounds=grounds,
         )
-
-
-def training_recipes(state: State, plan: Plan) -> dict[str, list[Recipe]]:
-    """Return the recipes of the planned training runs, by asset."""
-    variants = plan.of(CHECKPOINTS)
-    stale = [state.config.variant_set[name] for name in (variants.partitions if variants else ())]
-    found = {
-        CHECKPOINT_FOLDER: [Recipe(state.config)] if plan.of(CHECKPOINT_FOLDER) is not None else [],
-        CHECKPOINTS: [Recipe(state.config, variant) for variant in stale if variant.trained],
-    }
-    return {asset: recipes for asset, recipes in found.items() if recipes}
-
-
-def mixed_lengths(state: State, plan: Plan, recipe: Recipe) -> pl.Series | None:
-    """Return the number of tokens of each sequence in a recipe's mix, int64; None if the plan makes the mix again."""
-    work = plan.of(recipe.mix)
-    if work is not None and (recipe.partition is None or recipe.partition in work.partitions):
-        return None
-    return state.read(recipe.mix, ["block_tokens"], recipe.partition)["block_tokens"].list.sum().cast(pl.Int64)
 
 
 def _tokens(state: State, plan: Plan, recipe: Recipe, estimator: Estimator) -> float:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from gateau_dagster.config import Config
 from gateau_dagster.config.training import LoraConfig, TrainingConfig, check_sequence_parallel
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.amounts import mixed_lengths, training_recipes
-from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.models.flops import alike
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.planned_training import mixed_lengths, training_recipes
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.token_rates import token_rates
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, deepspeed_config
 from gateau_dagster.training.memory_plan import (
     PARTS,
@@ -87,7 +87,7 @@ class TrainingMemory:
         return self.memory.device_bytes > self.gpu_bytes
 
 
-def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[TrainingMemory]:
+def planned_memory(state: State, plan: Plan) -> list[TrainingMemory]:
     """Return for each asset of a plan the memory of the training run that needs most.
 
     Raises:
@@ -98,7 +98,7 @@ def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[Train
         # Variants with equal settings differ in their data, which determine the longest pass.
         longest: dict[str, tuple[int, Config]] = {}
         for recipe in recipes:
-            tokens, settings = _pass_tokens(state, plan, recipe, estimator), recipe.config.training.model_dump_json()
+            tokens, settings = _pass_tokens(state, plan, recipe), recipe.config.training.model_dump_json()
             longest[settings] = max(
                 longest.get(settings, (0, recipe.config)), (tokens, recipe.config), key=lambda x: x[0]
             )
@@ -118,7 +118,7 @@ def check_training_memory(state: State, plan: Plan | None = None) -> None:
     """
     if not state.config.training.enabled or gpu_bytes(state.config.training) is None:
         return
-    check_memory(planned_memory(state, checked_plan(state) if plan is None else plan, Estimator(state)))
+    check_memory(planned_memory(state, checked_plan(state) if plan is None else plan))
 
 
 def check_memory(planned: Sequence[TrainingMemory]) -> None:
@@ -153,7 +153,7 @@ def gib(size: float) -> str:
     return f"{size / GIB:,.1f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:,.1f} MiB"
 
 
-def _pass_tokens(state: State, plan: Plan, recipe: Recipe, estimator: Estimator) -> int:
+def _pass_tokens(state: State, plan: Plan, recipe: Recipe) -> int:
     """Return the tokens of the longest pass of a rank, by the sequences of the mix, or the lengths of the samples if
     the mix is out of date.
     """
@@ -162,7 +162,7 @@ def _pass_tokens(state: State, plan: Plan, recipe: Recipe, estimator: Estimator)
     if (mixed := mixed_lengths(state, plan, recipe)) is not None:
         row = min(row, int(mixed.sum() if training.packs else mixed.max()))  # pyright: ignore
     elif accepted.height and not training.mix.without_long:
-        lengths = (accepted["characters"] / estimator.model(training.model).rates.context).clip(
+        lengths = (accepted["characters"] / token_rates(state, training.model).context).clip(
             upper_bound=training.max_length
         )
         row = min(row, int(float(lengths.sum() if training.packs else lengths.max()) + 1))  # pyright: ignore

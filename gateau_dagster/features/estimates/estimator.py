@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config import Config, ScoringConfig
-from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.execution.row_checkpoints import FOLDER, RowCheckpoints
+from gateau_dagster.features.estimates.scored_model import ScoredModel
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State

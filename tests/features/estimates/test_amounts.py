@@ -10,11 +10,12 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster import tables
-from gateau_dagster.cli.plan import AMOUNT_COLUMNS, show_forecasts, times_by_grounds
-from gateau_dagster.estimate.amounts import _size, planned_amounts
-from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.estimate.training_memory import planned_memory
+from gateau_dagster.cli.plan import AMOUNT_COLUMNS, show_forecasts
 from gateau_dagster.evaluation.benchmark import Generation, Question
+from gateau_dagster.features.estimates.amounts import _size, planned_amounts
+from gateau_dagster.features.estimates.estimator import Estimator
+from gateau_dagster.features.estimates.forecast import times_by_grounds
+from gateau_dagster.features.training_planner.training_memory import planned_memory
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
@@ -69,7 +70,7 @@ def test_tokens_are_those_of_a_mix_that_is_up_to_date(tmp_path: Path) -> None:
         state = pipeline.state()
     lengths = [len(ids) for ids in state.read("training_mix")["input_ids"]]
     assert _trainings(state)["checkpoint"].amount == 2 * sum(lengths)
-    (memory,) = planned_memory(state, state.whole_plan(), Estimator(state))
+    (memory,) = planned_memory(state, state.whole_plan())
     assert memory.tokens == max(lengths)
     change_config(file, training={"max_steps": 3})
     state = state_of(config=load_project(file))

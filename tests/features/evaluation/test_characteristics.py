@@ -6,10 +6,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.cli.plan import judging_record
-from gateau_dagster.estimate.judging import check_servers, planned_judging, rated_samples
+from gateau_dagster.estimate.judging import rated_samples
 from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.judging.replies import Replies, Reply
+from gateau_dagster.features.evaluation.forecast import judging_record
+from gateau_dagster.features.evaluation.planned_judging import check_servers, planned_judging
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.features.estimates.scored_model import ScoredModel
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.observed import state_of

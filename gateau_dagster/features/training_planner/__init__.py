@@ -1,0 +1,1 @@
+"""Plan the memory of training runs, and refuse runs that do not fit into their GPUs."""
