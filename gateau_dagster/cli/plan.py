@@ -109,22 +109,18 @@ def lines_by_grounds(start: str, grounds: Iterable[tuple[str, str]]) -> Iterator
 _MOST_SHARDS = 4
 
 
-def _nothing(out: Console) -> None:
-    del out
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlanPart:
     """A part of `gateau plan`, which is called only when its turn comes.
 
     place: parts are shown, and their keys stand in the JSON object, in ascending order. For those of the kernel see
         `_own_parts`.
-    show: prints the part, if there is something to print.
+    show: prints the part, if there is something to print; None: it is for programs only.
     record: returns the part's keys for programs.
     """
 
     place: int
-    show: Callable[[Console], None] = _nothing
+    show: Callable[[Console], object] | None = None
     record: Callable[[], Mapping[str, Any]] = dict
 
 
@@ -151,7 +147,8 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         show_short_forecast(out, state)
         return
     for part in _parts(state, plan, workers):
-        part.show(out)
+        if part.show is not None:
+            part.show(out)
     for check in hooks("forecast", "check_start"):
         check(state, plan)
 

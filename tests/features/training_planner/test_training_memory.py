@@ -90,6 +90,16 @@ def test_one_that_does_not_fit_is_refused_with_its_parts(
     assert record["refused"] and record["device_bytes"] == sum(record["memory"]["device"].values())
 
 
+def test_the_gpus_of_a_variant_alone_count_too(tmp_path: Path) -> None:
+    _state(tmp_path)
+    own = {"name": "own", "selection": {"method": "random"}, "training": {"gpu_memory": TOO_SMALL}}
+    change_config(tmp_path / "gateau.yaml", variants={"also": [own]})
+    state = state_of(config=load_project(tmp_path / "gateau.yaml"))
+    with refused("training.memory", "variant/checkpoint: "):
+        check_training_memory(state, state.whole_plan())
+    check_training_memory(state, state.plan_until("checkpoint"))
+
+
 PACKED: dict[str, Any] = {"batching": "packed", "pack_length": 2048, "max_length": 512}
 
 
