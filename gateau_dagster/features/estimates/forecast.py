@@ -24,7 +24,7 @@ from gateau_dagster.readable import number, quantity, unit_of_difference
 
 
 def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
-    """Yield what is to be scored, what is to be trained and asked, the power of an experiment, and the truncation.
+    """Yield the parts on scoring, on training and asking, on the power of an experiment, and on truncation.
 
     Their keys for programs:
 

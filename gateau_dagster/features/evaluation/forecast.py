@@ -35,7 +35,7 @@ def check_plan(state: State, plan: Plan | None = None) -> None:
 
 
 def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
-    """Yield what judging takes; `judging` for programs: from `judging_record`."""
+    """Yield the parts on judging; `judging` for programs: from `judging_record`."""
     del workers
     # The object has it before the parts of generated samples, and the terminal after them.
     yield PlanPart(place=70, record=lambda: {"judging": judging_record(state, plan)})

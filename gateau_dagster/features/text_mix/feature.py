@@ -15,7 +15,7 @@ from gateau_dagster.pipeline.feature import Feature, GivenFiles
 from gateau_dagster.pipeline.scoring_assets import base_weights, machine_part, mix_asset, model_folder_asset
 
 
-class TextMix(Feature):
+class HomologousModels(Feature):
     """Homologous models, which are trained on a mix of long and short texts."""
 
     def model_checks(self, config: Config) -> Iterator[Callable[[], object]]:
@@ -105,4 +105,4 @@ def _recipe(config: Config, name: str) -> dict[str, Any]:
     return {f"models.{name}.homologous.{option}": value for option, value in dumped.items()}
 
 
-FEATURE = TextMix()
+FEATURE = HomologousModels()
