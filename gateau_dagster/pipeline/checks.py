@@ -27,7 +27,6 @@ from gateau_dagster.pipeline.model_checks import (
     check_answer_end,
     check_attention,
     check_folder,
-    check_known_models,
     check_others,
     check_pair,
     check_trained_models,
@@ -173,7 +172,7 @@ class Checks:
         for feature in features():
             yield from feature.model_checks(self.config)
         yield lambda: check_trained_models(self.config, self.state.model_digests)
-        yield partial(check_known_models, self.config)
+        yield from (method.check_known_models for method in chosen_methods(self.config).values())
 
     def _try_template(self) -> None:
         """Try the trained model's template with the data's records, before other checks try it without them."""

@@ -146,9 +146,6 @@ class Feature:
         del config
         yield from ()
 
-    def check_models(self, config: Config) -> None:
-        """Raise GateauError if the config.json of a model shows that it cannot serve the feature."""
-
     def reserved_documents(self, config: Config) -> ReservedDocuments | None:
         """Return which documents are reserved, and what counts as one; None if the feature reserves none, ever."""
         del config

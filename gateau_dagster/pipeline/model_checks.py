@@ -17,7 +17,6 @@ from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import Sample, spelled_control_tokens, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.chat_template import DROPPED, REFUSED, Record, RecordTrial, Trial, try_chat_template
 from gateau_dagster.models.control_tokens import any_of, control_tokens, inseparable
 from gateau_dagster.models.known_model import (
@@ -39,7 +38,6 @@ from gateau_dagster.models.model_config import (
 )
 from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.prompt import answer_ends, encode, open_tokenizer
-from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.recipes import recipes, trims_contexts, weighs_responses
 from gateau_dagster.readable import listed, percentage, plural
 from gateau_dagster.storage.local import recall, remember
@@ -444,14 +442,6 @@ def _check_adapters(config: Config, name: str, modules: Sequence[str]) -> bool:
     if known is not None:
         check_adapters(known, modules)
     return known is not None
-
-
-def check_known_models(config: Config) -> None:
-    """Raise GateauError if a model's config.json shows that it cannot serve a method or a feature."""
-    for method in chosen_methods(config).values():
-        method.check_known_models()
-    for feature in features():
-        feature.check_models(config)
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:

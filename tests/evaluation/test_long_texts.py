@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Measured
+from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.models import packing
 from gateau_dagster.models.loaded import LoadedModel
-from gateau_dagster.pipeline.model_checks import check_known_models
 from gateau_dagster.scoring.response_perplexity import key_tokens, short_context_nlls
 from tests import tiny_models
 from tests.error_codes import refused
@@ -205,7 +205,7 @@ def test_learned_positions_are_known_beforehand(
         found = configured(models=pair, evaluation={"benchmarks": [name], name: {"texts": "texts.jsonl", **options}})
         config = found.model_copy(update={"folder": folder})
         with pytest.raises(GateauError, match=error) if error else nullcontext():
-            check_known_models(config)
+            chosen_benchmarks(config)[name].check_known_models()
 
 
 def test_longppl_holds_one_model_at_a_time(folder: Path) -> None:

@@ -57,10 +57,9 @@ class Evaluation(Feature):
         for benchmark in chosen_benchmarks(config).values():
             yield from ((each.place, each.path) for each in benchmark.files() if each.path)
 
-    def check_models(self, config: Config) -> None:
-        """Raise GateauError if a benchmark that runs cannot measure a model."""
-        for benchmark in chosen_benchmarks(config).values():
-            benchmark.check_known_models()
+    def model_checks(self, config: Config) -> Iterator[Callable[[], object]]:
+        """Yield, for each benchmark that runs, the check that it can measure the models."""
+        yield from (benchmark.check_known_models for benchmark in chosen_benchmarks(config).values())
 
     def reserved_documents(self, config: Config) -> ReservedDocuments:
         """Return the documents that are reserved for the benchmarks that run."""
