@@ -26,6 +26,7 @@ from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.trainer_records import FORMS, check_form, records_table
 from gateau_dagster.errors import GateauError
+from gateau_dagster.explanation.card import evidence_card, evidence_html
 from gateau_dagster.explanation.evidence import Evidence
 from gateau_dagster.explanation.one_sample import OneSample, one_sample
 from gateau_dagster.pipeline.checks import checked_plan, out_of_date
@@ -36,8 +37,6 @@ from gateau_dagster.pipeline.selection_reads import CHOSEN, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.readable import plural
-from gateau_dagster.report.build import evidence_html
-from gateau_dagster.report.evidence_card import evidence_card
 from gateau_dagster.resources.project import checked_project
 from gateau_dagster.storage.content import frame_digest
 

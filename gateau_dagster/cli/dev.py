@@ -20,8 +20,7 @@ from gateau_dagster.cli.display import as_line, configuration_in_words, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.execution.interruption import end_tree, noted_signals
-from gateau_dagster.explore.publish import FOLDER
-from gateau_dagster.pipeline.declarations import EXPLORER_FILE
+from gateau_dagster.pipeline.declarations import EXPLORER_FILE, EXPLORER_FOLDER
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name
@@ -201,7 +200,7 @@ def _page(state: State, what: str) -> str:
     copy = state.config.work_folder / "pages" / name
     copy.parent.mkdir(parents=True, exist_ok=True)
     if what == EXPLORE:
-        local_copy(state.store.files, FOLDER, copy.parent)
+        local_copy(state.store.files, EXPLORER_FOLDER, copy.parent)
     replace_text(copy, text)
     return copy.as_uri()
 

@@ -11,6 +11,7 @@ from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explanation.evidence import Evidence, EvidenceSegment, EvidenceToken
+from gateau_dagster.explanation.excerpts import TextPart, pieces, shortened
 from gateau_dagster.explanation.maps import Bar, Depends, SpanStrip
 from gateau_dagster.explanation.one_sample import (
     OneSample,
@@ -22,7 +23,6 @@ from gateau_dagster.explanation.one_sample import (
     ranking_table,
     read_by,
 )
-from gateau_dagster.explore.publish import TextPart, pieces, shortened
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN

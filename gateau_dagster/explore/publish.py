@@ -7,7 +7,7 @@ segments, and its unimportant parts are replaced by their length.
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -19,12 +19,13 @@ from markupsafe import Markup
 from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
-from gateau_dagster.explanation.evidence import Evidence, EvidenceToken
+from gateau_dagster.explanation.evidence import EvidenceToken
+from gateau_dagster.explanation.excerpts import pieces, shortened
 from gateau_dagster.explanation.maps import LONG, SHORT, DependedSpan, EvidenceMaps, SpanStrip, span_maps
 from gateau_dagster.explanation.one_sample import Ranking, disputed, rankings
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import model_folder
-from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION, EXPLORER_FILE
+from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION, EXPLORER_FILE, EXPLORER_FOLDER
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
@@ -45,69 +46,6 @@ LONGEST = 20_000
 """Contexts with at most this many characters are shown whole."""
 SEGMENTS = 24
 """In a longer context, the most segments that are shown besides its ends."""
-
-
-ENDS = 1
-"""Segments kept at either end of a context."""
-GAVE = 0.01
-"""A segment with a smaller gain, in probability, is kept only for its position."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextPart:
-    """A part of a context: `text`, or `left_out` characters instead of it.
-
-    segment: its index; None before the first segment.
-    seen: whether some model saw it.
-    """
-
-    text: str
-    segment: int | None = None
-    seen: bool = True
-    left_out: int = 0
-
-
-def pieces(context: str, evidence: Evidence | None, *, longest: int, most: int) -> list[TextPart]:
-    """Return the context in order. If it is longer than `longest` characters, it keeps its ends and the `most` segments
-    with the largest gains; without evidence, only its ends.
-    """
-    if evidence is None:
-        return _ends(context, longest)
-    kept = None if len(context) <= longest else kept_segments(evidence, most)
-    found = _before(context, evidence, longest)
-    for segment in evidence.segments:
-        text = context[segment.start : segment.end]
-        if kept is None or segment.index in kept:
-            found.append(TextPart(text=text, segment=segment.index))
-        elif found and found[-1].left_out and found[-1].seen:  # segments side by side are left out as one part
-            found[-1] = replace(found[-1], left_out=found[-1].left_out + len(text))
-        else:
-            found.append(TextPart(text="", left_out=len(text)))
-    return found
-
-
-def kept_segments(evidence: Evidence, most: int) -> Collection[int]:
-    """Return the kept segments: the ends, and at most `most` others, named ones first, then by gain."""
-    segments = evidence.segments
-    by_gain = sorted(segments, key=lambda segment: (not segment.named, -segment.gain, segment.index))
-    best = [segment for segment in by_gain[:most] if segment.named or segment.gain >= GAVE]
-    return {segment.index for segment in [*best, *segments[:ENDS], *segments[-ENDS:]]}
-
-
-def _before(context: str, evidence: Evidence, longest: int) -> list[TextPart]:
-    """Return the text that no model saw, and the text that only theta_A saw; of a long context, only their ends."""
-    first = evidence.segments[0].start if evidence.segments else len(context)
-    border = min(evidence.unseen, first)
-    room = longest // 10 if len(context) > longest else len(context)
-    unseen, other = _ends(context[:border], room), _ends(context[border:first], room)
-    return [*(replace(piece, seen=False) for piece in unseen), *other]
-
-
-def _ends(text: str, longest: int) -> list[TextPart]:
-    each = max(1, longest // 2)
-    if len(text) <= max(longest, 2 * each):
-        return [TextPart(text=text)] if text else []
-    return [TextPart(text=text[:each]), TextPart(text="", left_out=len(text) - 2 * each), TextPart(text=text[-each:])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,13 +107,6 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
     }
 
 
-def shortened(text: str, longest: int) -> str:
-    """Return a printable text; of a longer one its start, and how many characters were left out."""
-    if len(text) <= longest:
-        return printable(text)
-    return f"{printable(text[:longest])} … ({len(text) - longest:,} characters left out)"
-
-
 def _token(token: EvidenceToken) -> tuple[Any, ...]:
     """Return text, probabilities, gain, segment and whether the token is named."""
     given = (token.short, token.none, token.near, token.far, token.full, token.gain)
@@ -193,9 +124,6 @@ def _strip(strip: SpanStrip) -> tuple[Any, ...]:
     bars = [(bar.left, bar.width, bar.level, bar.text) for bar in strip.bars if bar.level]
     most = [(float(f"{added:.4g}"), text) for added, text in strip.most]
     return ", ".join(strip.methods), strip.adds, bars, most, float(f"{strip.elsewhere:.4g}")
-
-
-FOLDER = "explore"
 
 
 def as_json(content: Any) -> str:
@@ -227,13 +155,13 @@ class DataFiles:
             GateauError, TransientError: see `Files.write`.
         """
         self._files = files
-        self._there = beside(files, FOLDER)
+        self._there = beside(files, EXPLORER_FOLDER)
         self._whole = {name: version for name, version in self._there.items() if (written or {}).get(name) == version}
         self._used: dict[str, str] = {}
 
     def keep(self, *names: str) -> bool:
         """Return whether all of these files are there and intact; those that are now belong to this page."""
-        addresses = [f"{FOLDER}/{name}" for name in names]
+        addresses = [f"{EXPLORER_FOLDER}/{name}" for name in names]
         self._used |= {each: self._whole[each] for each in addresses if each in self._whole}
         return all(each in self._whole for each in addresses)
 
@@ -244,8 +172,8 @@ class DataFiles:
             GateauError, TransientError: see `Files.write`.
         """
         data = as_script(name, content)
-        self._files.write(f"{FOLDER}/{name}", data)
-        self._whole[f"{FOLDER}/{name}"] = self._used[f"{FOLDER}/{name}"] = content_version(data)
+        self._files.write(f"{EXPLORER_FOLDER}/{name}", data)
+        self._whole[f"{EXPLORER_FOLDER}/{name}"] = self._used[f"{EXPLORER_FOLDER}/{name}"] = content_version(data)
 
     def put(self, kind: str, content: Any) -> str:
         """Write a file that is named by its content, unless it exists; return its name."""
@@ -260,7 +188,7 @@ class DataFiles:
         Raises:
             GateauError, TransientError: see `Files.write`.
         """
-        present = self._used if self._files.is_local else beside(self._files, FOLDER)
+        present = self._used if self._files.is_local else beside(self._files, EXPLORER_FOLDER)
         return {name: present[name] for name in sorted(self._used)}
 
     def remove_others(self) -> None:

@@ -58,6 +58,8 @@ from gateau_dagster.selection.evidence import SUMS_CODE_VERSION
 from gateau_dagster.storage.stamp import fingerprint
 
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
+EXPLORER_FOLDER = "explore"
+"""The files that the viewer loads."""
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
 REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "16", "3"
 

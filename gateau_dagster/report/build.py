@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.statistics.forecast_outcomes import outcome_text
 from gateau_dagster.evaluation.statistics.results import experiment_section, figure_name, shown
 from gateau_dagster.execution.shard_tables import samples_of
+from gateau_dagster.explanation.card import EvidenceCard, Snippet, evidence_card, html_environment, snippet
 from gateau_dagster.explanation.evidence import Evidence
 from gateau_dagster.explanation.maps import SpanStrip
 from gateau_dagster.methods.registry import chosen_methods
@@ -36,10 +37,8 @@ from gateau_dagster.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import (
     duration,
-    fixed,
     listed,
     memory,
-    number,
     percent,
     plural,
     printable,
@@ -48,7 +47,6 @@ from gateau_dagster.readable import (
 )
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import table_efforts
-from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, evidence_card, snippet
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share
 from gateau_dagster.report.provenance import provenance, scored_by
 from gateau_dagster.selection.evidence import NAMED_GAIN
@@ -667,15 +665,6 @@ def dependency_table(inputs: ReportInputs) -> list[dict]:
     ]
 
 
-def evidence_html(card: EvidenceCard) -> str:
-    """Return a page that shows one evidence map, with the report's style and without a script."""
-    source = (
-        '{% from "evidence.html.j2" import evidence_map %}<!doctype html><meta charset="utf-8"><style>'
-        '{% include "style.html.j2" %}{% include "evidence_style.html.j2" %}</style>{{ evidence_map(card) }}'
-    )
-    return _environment().from_string(source).render(card=card)
-
-
 def breakable(name: str) -> Markup:
     """Return a name that may break after each `_`: HTML, escaped."""
     return Markup("_<wbr>").join(name.split("_"))
@@ -683,17 +672,9 @@ def breakable(name: str) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    # autoescape for every template, whatever its file extension.
-    environment = Environment(
-        loader=PackageLoader("gateau_dagster.report", package_path="."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
+    environment = html_environment("gateau_dagster.report")
     environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
     environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
     environment.filters.update(forecast_text=forecast_text, outcome_text=outcome_text)
-    environment.filters.update(unit_of_difference=unit_of_difference)
+    environment.filters.update(percent=percent, unit_of_difference=unit_of_difference)
     return environment

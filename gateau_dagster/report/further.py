@@ -13,9 +13,9 @@ from gateau_dagster.evaluation.benchmark import PageFigure, PageSection, PageTab
 from gateau_dagster.evaluation.contamination import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
 from gateau_dagster.evaluation.judging.judge_answers import tallies
+from gateau_dagster.explanation.card import EvidenceCard, Snippet
 from gateau_dagster.explanation.maps import SpanStrip
 from gateau_dagster.readable import plural
-from gateau_dagster.report.evidence_card import EvidenceCard, Snippet
 
 if TYPE_CHECKING:  # matplotlib is only needed for drawing
     from matplotlib.figure import Figure

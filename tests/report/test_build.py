@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.data.rejects import RejectKind, Rejects
+from gateau_dagster.explanation.card import snippet
 from gateau_dagster.pipeline.losses import DataLoss, Totals, Truncation
 from gateau_dagster.plots.score_plots import MARKS
 from gateau_dagster.readable import printable
@@ -25,7 +26,6 @@ from gateau_dagster.report.build import (
     truth,
 )
 from gateau_dagster.report.drawings import benchmark_outcomes, drawings, training_facts
-from gateau_dagster.report.evidence_card import snippet
 from gateau_dagster.report.inputs import ReportInputs, compare
 from tests.evaluation.quiz import with_quiz
 from tests.project import configured

@@ -1,12 +1,14 @@
-"""Lay out an evidence map: which parts of context and response are printed, shaded or folded."""
+"""Lay out an evidence map: which parts of context and response are printed, shaded or folded; and write it as HTML."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
 from gateau_dagster.explanation.evidence import Evidence, EvidenceSegment, EvidenceToken
 from gateau_dagster.explanation.maps import level
-from gateau_dagster.readable import printable
+from gateau_dagster.readable import fixed, number, plural, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,3 +225,26 @@ def _merged(pieces: Iterator[ResponseText]) -> Iterator[ResponseText]:
             yield ResponseText(text="".join(piece.space + piece.text for piece in group))
         else:
             yield from group
+
+
+def evidence_html(card: EvidenceCard) -> str:
+    """Return a page that shows one evidence map, with the report's style and without a script."""
+    source = (
+        '{% from "evidence.html.j2" import evidence_map %}<!doctype html><meta charset="utf-8"><style>'
+        '{% include "style.html.j2" %}{% include "evidence_style.html.j2" %}</style>{{ evidence_map(card) }}'
+    )
+    return html_environment().from_string(source).render(card=card)
+
+
+def html_environment(*packages: str) -> Environment:
+    """Return an environment for the templates of this package and of others, which escapes all that they print."""
+    found = (PackageLoader(name, package_path=".") for name in (*packages, "gateau_dagster.explanation"))
+    environment = Environment(
+        loader=ChoiceLoader([*found]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(fixed=fixed, number=number, plural=plural)
+    return environment
