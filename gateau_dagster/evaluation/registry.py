@@ -104,6 +104,12 @@ def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
     return {name: each for name, each in found.items() if isinstance(each, QuestionBenchmark) and not each.reads()}
 
 
+def question_settings(config: Config, chosen: QuestionBenchmark, model_digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that a benchmark's questions depend on. `model_digests`: of every configured model."""
+    model = config.origin(config.training.model)
+    return {**chosen.stamped_settings(), f"models.{model} weights": model_digests[model]}
+
+
 def shared_answers(config: Config, benchmark: str) -> list[str]:
     """Return the assets whose rows answer its questions too; a later one may exist from an earlier run."""
     asking = {name: each for name, each in scored_benchmarks(config).items() if isinstance(each, QuestionBenchmark)}

@@ -1,4 +1,4 @@
-"""Define the checks of experiments and judgments."""
+"""Define the checks of experiments and judgments, and provide the judge to the steps that ask one."""
 
 import dagster as dg
 
@@ -9,6 +9,9 @@ from gateau_dagster.evaluation.statistics.experiment import configured_gate
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percent
+from gateau_dagster.resources.judge import JudgeResource
+
+RESOURCES = {"judge": JudgeResource()}
 
 
 def gate(state: State, asset: Asset) -> dg.AssetCheckResult:

@@ -42,6 +42,7 @@ from gateau_dagster.evaluation.registry import (
     asking_benchmarks,
     asset_of,
     compared_benchmarks,
+    question_settings,
     scored_benchmarks,
 )
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
@@ -267,7 +268,7 @@ def contamination(config: Config) -> Iterator[Asset]:
             "group": "evaluation",
             "kinds": ("polars",),
             "inputs": (origin_key(config, config.training.model),),
-            "observe": partial(question_settings, config, chosen),
+            "observe": lambda observed, chosen=chosen: question_settings(config, chosen, observed.model_digests),
             "code_version": f"{OVERLAPS_CODE_VERSION}.{chosen.version}",
             "columns": OVERLAPS,
             "finite": ("share", "similarity"),
@@ -321,12 +322,6 @@ def untouched_experiment(config: Config) -> Iterator[Asset]:
         goal=True,
         own_rejects=False,
     )
-
-
-def question_settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
-    """Return the settings that a benchmark's questions depend on."""
-    model = config.origin(config.training.model)
-    return {**chosen.stamped_settings(), f"models.{model} weights": observed.model_digests[model]}
 
 
 PAIRS_CODE_VERSION = "2"

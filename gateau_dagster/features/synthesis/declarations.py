@@ -9,8 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.evaluation.judging.asking import means
-from gateau_dagster.evaluation.registry import asking_benchmarks
-from gateau_dagster.features.evaluation.declarations import question_settings
+from gateau_dagster.evaluation.registry import asking_benchmarks, question_settings
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
 from gateau_dagster.features.synthesis.config import SECTION, SYNTHETIC_SAMPLES, SynthesisConfig, section_of
@@ -149,7 +148,8 @@ def synthesis_assets(config: Config, options: SynthesisConfig) -> Iterator[Asset
 
 def _documents(config: Config, key: str, observed: Observed) -> dict[str, Any]:
     """Return the digest of a shard's documents, and of the benchmarks' questions that its passages must not hold."""
-    asked = {name: question_settings(config, each, observed) for name, each in asking_benchmarks(config).items()}
+    benchmarks, digests = asking_benchmarks(config), observed.model_digests
+    asked = {name: question_settings(config, each, digests) for name, each in benchmarks.items()}
     return {"documents": observed.partitions[key], **({"questions": fingerprint(asked)} if asked else {})}
 
 
