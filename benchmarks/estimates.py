@@ -17,9 +17,9 @@ from typing import Any
 
 from common import show, table, verdict
 
+from gateau_dagster.features.report.effort import TableEffort, efforts_by_asset, table_efforts
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.report.effort import TableEffort, efforts_by_asset, table_efforts
 
 HEADER = ("table", "shards", "low", "planned", "high", "actual", "actual/planned", "in range", "share of peak")
 TARGET = 1.5  # times too many seconds, or too few

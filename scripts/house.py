@@ -136,8 +136,6 @@ FEATURES = {
         *("assets.answering", "assets.benchmarks", "estimate.judging", "resources.judge"),
     ),
     "benchmarks": ("evaluation", "estimate"),
-    "viewer": ("explore",),
-    "report": ("report", "assets.report"),
 }
 """The packages and modules outside `features/` that are features, by the feature; the first that fits counts."""
 

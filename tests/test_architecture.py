@@ -33,7 +33,7 @@ CORE = "gateau_dagster"
 LAYERS = (
     *("readable", "errors", "registry", "progress", "costs", "tables", "plotting", "small_charts"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison", "plots"),
-    *("training", "evaluation", "execution", "pipeline", "explanation", "report", "explore", "estimate"),
+    *("training", "evaluation", "execution", "pipeline", "explanation", "estimate"),
     *("resources", "assets", "component", "definitions", "cli", "features", "api", "gateau_dagster"),
 )
 MODULES = modules(ROOT, [CORE])

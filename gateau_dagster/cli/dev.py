@@ -20,7 +20,6 @@ from gateau_dagster.cli.display import as_line, configuration_in_words, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.execution.interruption import end_tree, noted_signals
-from gateau_dagster.pipeline.declarations import EXPLORER_FILE, EXPLORER_FOLDER
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name
@@ -28,7 +27,7 @@ from gateau_dagster.storage.documents import read_document
 from gateau_dagster.storage.files import local_copy, replace_text
 
 PORT = 3000
-EXPLORE, UI = "explore", "ui"
+UI = "ui"
 
 # Time for one evaluation of the schedule or the sensor: the first one reads the whole input, or a model's weights.
 _EVALUATION_SECONDS = "300"
@@ -184,14 +183,10 @@ def open_in_browser(config: Config, what: str, port: int) -> None:
     console().print(f"{'Opened' if shown else 'Cannot open a browser. Open this address:'} {as_line(address)}")
 
 
-def pages(state: State) -> dict[str, str]:
-    """Return the pages that the pipeline makes, by asset, and `explore`: their files in the store."""
-    made = {asset.key: asset.file for asset in state.pipeline.assets if asset.file.endswith(".html")}
-    return {**made, EXPLORE: EXPLORER_FILE}
-
-
 def _page(state: State, what: str) -> str:
-    known = pages(state)
+    made = {asset.key: asset for asset in state.pipeline.assets if asset.file.endswith(".html")}
+    beside = {name.removesuffix(".html"): name for asset in made.values() for name in asset.further_files}
+    known = {**{key: asset.file for key, asset in made.items()}, **beside}
     if what not in known:
         raise GateauError("open.page", f"there is no page {what!r}; {nearest_name(what, [*known, UI])}")
     text, name = read_document(state.store, known[what]), known[what]
@@ -199,8 +194,8 @@ def _page(state: State, what: str) -> str:
         return Path(state.store.files.address(name)).as_uri()
     copy = state.config.work_folder / "pages" / name
     copy.parent.mkdir(parents=True, exist_ok=True)
-    if what == EXPLORE:
-        local_copy(state.store.files, EXPLORER_FOLDER, copy.parent)
+    if what in beside:  # what it loads is in a folder of its name
+        local_copy(state.store.files, what, copy.parent)
     replace_text(copy, text)
     return copy.as_uri()
 

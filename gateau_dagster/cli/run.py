@@ -21,7 +21,6 @@ from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.checks import checked_plan
-from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
@@ -91,9 +90,10 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
         out.print(f"Chosen samples: {as_line(state.store.address(CHOSEN))}; for a trainer: {as_line(export)}")
     for asset in sorted(each for each in asked if state.asset(each).elsewhere is not None):
         out.print(f"Data set: [bold]{as_line(state.read(asset, ['url'])['url'][0])}[/bold]")
-    if "report" in asked:
-        out.print(f"Report: [bold]{as_line(state.store.files.address(REPORT_FILE))}[/bold]")
-        out.print(f"Every sample: {as_line(state.store.files.address(EXPLORER_FILE))}")
+    for asset in (each for each in state.pipeline.assets if each.key in asked and each.file.endswith(".html")):
+        out.print(f"{asset.key.capitalize()}: [bold]{as_line(state.store.files.address(asset.file))}[/bold]")
+        for name, shows in asset.further_files.items():
+            out.print(f"{shows}: {as_line(state.store.files.address(name))}")
     if worked:
         out.print(f"Dagster UI on these assets: {as_line(gateau_command('dev'))}")
 

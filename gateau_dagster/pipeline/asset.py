@@ -130,7 +130,7 @@ class Asset:
     summary: what it holds, for a list of assets.
     description: a longer text for its page; the summary if empty.
     file: the name of a document in the store.
-    further_files: documents made with it; if one is missing, the asset counts as missing.
+    further_files: documents made with it, and what each shows; if one is missing, the asset counts as missing.
     folder: whether it is a model's folder.
     goal: whether it is made for its own sake; others are made for the assets that read them.
     own_rejects: whether it rejects samples for reasons that no table before it had.
@@ -163,7 +163,7 @@ class Asset:
     finite: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     file: str = ""
-    further_files: tuple[str, ...] = ()
+    further_files: Mapping[str, str] = field(default_factory=dict)
     folder: bool = False
     goal: bool = False
     own_rejects: bool = True

@@ -5,14 +5,13 @@ asset, declare it here and write the function in `assets/` that its `maker` name
 folders; three lines of DECLARED are the places of these assets.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeAlias
 
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
-from gateau_dagster.config.base import without_effect
 from gateau_dagster.data.document_split import CODE_VERSION as SPLIT_CODE_VERSION
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.input_index import CODE_VERSION as INPUT_CODE_VERSION
@@ -32,7 +31,7 @@ from gateau_dagster.pipeline.asset import (
     Observed,
     method_key,
 )
-from gateau_dagster.pipeline.feature import completed, features
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.recipes import (
     checkpoint,
     selected_subset,
@@ -55,13 +54,8 @@ from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
 from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
 from gateau_dagster.selection.evidence import SUMS_CODE_VERSION
-from gateau_dagster.storage.stamp import fingerprint
 
-REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
-EXPLORER_FOLDER = "explore"
-"""The files that the viewer loads."""
-# Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
-REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "16", "3"
+COMPARISON_FILE = "comparison.json"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -276,35 +270,8 @@ def of_features(config: Config) -> Iterator[Asset]:
         yield from feature.declare(config)
 
 
-def report(config: Config, shown: Sequence[str]) -> Asset:
-    """Declare the report, which shows every required asset, so that all of them (`shown`) are upstream of it."""
-    return Asset(
-        key="report",
-        maker="report",
-        group="evaluation",
-        kinds=("html", "matplotlib"),
-        summary="one self-contained page",
-        description="One self-contained page with score distributions, presets, best and worst samples, rejects, "
-        "training curve, evaluation and provenance. Its companion explore.html shows every sample.",
-        reads=dict.fromkeys(shown, "fingerprint"),
-        settings={"configuration": _shown_configuration(config)},
-        code_version=f"{REPORT_CODE_VERSION}.{EXPLORER_CODE_VERSION}",
-        file=REPORT_FILE,
-        further_files=(EXPLORER_FILE,),
-        goal=True,
-        own_rejects=False,
-    )
-
-
-def _shown_configuration(config: Config) -> str:
-    """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
-    shown = completed(config)
-    without = without_effect(shown, "report") | ({"variants": True} if config.variants is None else {})
-    return fingerprint(shown.model_dump(mode="json", exclude=without))
-
-
 Declare: TypeAlias = Callable[[Config], Iterator[Asset]]
-# In the order of the data's flow. The report is added last, since it reads all of them.
+# In the order of the data's flow.
 DECLARED: tuple[Declare, ...] = (
     raw_long_sft,
     document_split,

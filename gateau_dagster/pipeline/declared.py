@@ -32,8 +32,9 @@ def pipeline_of(config: Config) -> Pipeline:
     found = [asset for declare in declarations.DECLARED for asset in declare(config)]
     _check_reads(config, found)
     required = _required(config, found)
-    report = declarations.report(config, [asset.key for asset in found if asset.key in required])
-    beside = [*(asset for feature in features() for asset in feature.beside(config)), report]
+    shown = [asset.key for asset in found if asset.key in required]
+    beside = [asset for feature in features() for asset in feature.beside(config)]
+    beside += [asset for feature in features() for asset in feature.declare_last(config, shown)]
     return Pipeline(
         config=config,
         assets=[*found, *beside],

@@ -185,6 +185,11 @@ class Feature:
         del config
         yield from ()
 
+    def declare_last(self, config: Config, shown: Sequence[str]) -> Iterator[Asset]:
+        """Yield the assets that read every required one (`shown`, by key), such as a page."""
+        del config, shown
+        yield from ()
+
     def no_secrets(self, config: Config) -> frozenset[str]:
         """Return the hashes of the scanner's findings that the configuration accepts as harmless."""
         del config

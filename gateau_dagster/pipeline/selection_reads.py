@@ -6,7 +6,7 @@ from gateau_dagster.config.selection import WITH_QUOTAS
 from gateau_dagster.data.document_split import SPLIT, Reserving
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method
-from gateau_dagster.methods.registry import GATEAU, chosen_methods
+from gateau_dagster.methods.registry import GATEAU, chosen_methods, sample_tables
 from gateau_dagster.pipeline.feature import ReservedDocuments, features
 from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, cam_at_asset, further_lengths, perplexity_asset
 from gateau_dagster.selection.combine import READ_COLUMNS
@@ -50,6 +50,15 @@ def tables_read(config: Config) -> set[str]:
     reads = [selection_reads(config), *(method.reads() for method in chosen_methods(config).values())]
     found = {asset for each in reads for asset in each}
     return found | {PRESETS_TABLE, *READ_COLUMNS} if PRESETS_TABLE in found or further_lengths(config) else found
+
+
+def scored_by(config: Config) -> list[tuple[str, str]]:
+    """Return name and path of every model whose tables the selection or a compared method reads."""
+    read = {table.model for table in sample_tables(config).values()}
+    for asset in tables_read(config):
+        family, _, model = asset.partition("/")
+        read |= {"short", "long"} if asset == "cam" else {model} if family == "perplexity" else set()
+    return [(name, model.path) for name, model in config.models.items() if name in read]
 
 
 def wants_presets(config: Config) -> bool:

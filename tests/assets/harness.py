@@ -158,11 +158,11 @@ def in_place(value: Any) -> bool:
 @contextmanager
 def blank_plots() -> Iterator[None]:
     """No plots in the report, and empty ones elsewhere: drawing is most of the time of a small run, and is tested in
-    tests/report.
+    tests/features/report.
     """
     blank = _blank()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gateau_dagster.report.drawings.drawings", lambda *_: {})
+        patch.setattr("gateau_dagster.features.report.drawings.drawings", lambda *_: {})
         patch.setattr(FigureCanvasSVG, "print_svg", lambda _, target, **__: target.write(blank))
         patch.setattr(Figure, "findobj", lambda *_: [])
         yield

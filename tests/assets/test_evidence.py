@@ -12,16 +12,16 @@ from gateau_dagster.assets.selection import unfilled
 from gateau_dagster.assets.trained_model import provenance
 from gateau_dagster.cli.show import print_sample
 from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.features.report import build
 from gateau_dagster.pipeline.asset import FAR_SHARE
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, MIX
-from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
 from gateau_dagster.selection.evidence import DEPENDENT
 from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.assets.harness import Pipeline, value_of
-from tests.explore.builders import content_of, index_of
+from tests.features.report.viewer.builders import content_of, index_of
 from tests.project import change_config
 
 

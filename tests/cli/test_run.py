@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster.cli.run import _show_ground_truth
+from gateau_dagster.features.report.build import truth
+from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.build import truth
-from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.storage import Stamp
 from tests.project import configured
 

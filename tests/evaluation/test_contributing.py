@@ -21,8 +21,8 @@ from gateau_dagster.pipeline.project import parse_project
 from tests.assets.harness import asset_key
 from tests.contributing import block
 from tests.evaluation.builders import loaded, sample, slow_nll
+from tests.features.report.builders import inputs, page_of
 from tests.project import configured
-from tests.report.builders import inputs, page_of
 
 SAMPLES = {one.sample_id: one for one in (sample(i, context=20) for i in range(3))}
 ASKED = {"benchmarks": ["heldout", "closed_book"], "closed_book": {"samples": 2}}

@@ -9,9 +9,9 @@ from gateau_dagster.evaluation.statistics.compare import Outcomes
 from gateau_dagster.evaluation.statistics.experiment_plots import by_group, grids, outcome_bars, over_amounts
 from gateau_dagster.evaluation.statistics.experiment_plots import values_and_differences as drawn
 from gateau_dagster.evaluation.statistics.results import amounts
+from gateau_dagster.features.report.build import stack
 from gateau_dagster.plotting import SELECTED, to_svg
-from gateau_dagster.report.build import stack
-from tests.report.builders import experiment_inputs
+from tests.features.report.builders import experiment_inputs
 
 WITHIN = (0.0, 100.0)
 QUIZ = experiment_inputs(["quiz"]).results[0]

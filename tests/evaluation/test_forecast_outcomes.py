@@ -15,7 +15,7 @@ from gateau_dagster.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.selection.forecast import PRIOR, VERDICTS
 from gateau_dagster.selection.wording import forecast_lines
 from tests.evaluation.experiment_builders import chosen, scores
-from tests.report.builders import inputs, page_of
+from tests.features.report.builders import inputs, page_of
 from tests.selection.test_wording import told
 
 LINES = (

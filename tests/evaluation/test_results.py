@@ -23,7 +23,7 @@ from gateau_dagster.evaluation.statistics.results import (
     signed,
 )
 from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores, scores
-from tests.report.builders import DEPTHS, LENGTHS, Page, experiment_inputs, inputs, inputs_of, page_of
+from tests.features.report.builders import DEPTHS, LENGTHS, Page, experiment_inputs, inputs, inputs_of, page_of
 
 GIVEN = experiment_inputs()
 

@@ -13,7 +13,7 @@ from gateau_dagster.models.prompt import encode
 from gateau_dagster.selection.evidence import NAMED_GAIN
 from tests import tiny_models
 from tests.error_codes import refused
-from tests.report.builders import LENGTH, rows_of, sample
+from tests.features.report.builders import LENGTH, rows_of, sample
 from tests.scoring.builders import slowly_divided
 from tests.tiny_models import tokenizer
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateau_dagster.explanation.evidence import Evidence, EvidenceSegment
 from gateau_dagster.explanation.excerpts import ENDS, pieces
-from tests.report.builders import sample
+from tests.features.report.builders import sample
 
 WIDTH = 100
 

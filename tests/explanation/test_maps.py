@@ -26,9 +26,9 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.evidence import NAMED, named_of
 from tests.error_codes import refused
+from tests.features.report.builders import LENGTH, rows_of, sample
 from tests.methods import measured
 from tests.methods.configured import method_of
-from tests.report.builders import LENGTH, rows_of, sample
 from tests.tiny_models import text, tokenizer
 
 

@@ -14,9 +14,9 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.error_codes import refused
-from tests.explore.builders import method_scores
+from tests.features.report.builders import inputs
+from tests.features.report.viewer.builders import method_scores
 from tests.project import configured
-from tests.report.builders import inputs
 
 IDS = ("alpha", "alphabet", "beta")
 SHARDS = 3

@@ -59,8 +59,6 @@ CONSTANTS: dict[str, set[str]] = {
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
-    "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
-    "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
     **{constant: made for each in of_features("CODE_VERSIONS").values() for constant, made in each.items()},
 }
 OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see tests/features/evaluation

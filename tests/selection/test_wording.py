@@ -8,7 +8,7 @@ import pytest
 from gateau_dagster.config.selection import RuleConfig, SelectionConfig
 from gateau_dagster.selection.forecast import VERDICTS, Forecast, forecast
 from gateau_dagster.selection.wording import chosen_by, forecast_lines, forecast_record, ranked_by, short_lines
-from tests.report.builders import NOT_A_NUMBER
+from tests.features.report.builders import NOT_A_NUMBER
 from tests.selection.test_forecast import pool, probabilities, token_sums
 
 

@@ -11,11 +11,11 @@ from playwright.sync_api import Locator, Page, expect
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.explanation.evidence import evidence
 from gateau_dagster.explanation.maps import EvidenceMaps
+from gateau_dagster.features.report.build import build_report
+from gateau_dagster.features.report.inputs import compare
 from gateau_dagster.plots import Drawing
-from gateau_dagster.report.build import build_report
-from gateau_dagster.report.inputs import compare
 from tests import tiny_models
-from tests.report.builders import LENGTH, inputs, raw, rows_of
+from tests.features.report.builders import LENGTH, inputs, raw, rows_of
 from tests.ui.browser import open_page, required_chromium
 
 pytestmark = pytest.mark.browser

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page
 
-from tests.report.builders import html_of, inputs, methods
+from tests.features.report.builders import html_of, inputs, methods
 from tests.ui.browser import open_page, required_chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]

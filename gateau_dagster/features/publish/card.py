@@ -12,8 +12,8 @@ import yaml
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import without_effect
 from gateau_dagster.features.publish.config import PublishConfig
+from gateau_dagster.pipeline.selection_reads import scored_by
 from gateau_dagster.readable import percentage, plural
-from gateau_dagster.report.provenance import scored_by
 from gateau_dagster.selection.wording import chosen_by, ranked_by
 
 CARD, LENGTHS_CHART = "README.md", "charts/lengths.png"

@@ -13,12 +13,12 @@ from gateau_dagster.evaluation.benchmark import PageTable
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explanation.card import evidence_card, snippet
 from gateau_dagster.explanation.maps import EvidenceMaps, SpanStrip, Stretch, evidence_maps
+from gateau_dagster.features.report.further import CandidateCard, FurtherSection
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import CHECKS
 from gateau_dagster.pipeline.losses import RAW
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural, printable
-from gateau_dagster.report.further import CandidateCard, FurtherSection
 
 _OF_EACH = 10  # accepted and refused synthetic samples that are shown
 _SHORT = 300  # characters of evidence that are shown

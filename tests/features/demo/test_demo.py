@@ -17,9 +17,9 @@ from gateau_dagster.explanation.evidence import EvidenceRows, evidence
 from gateau_dagster.features.demo.language import build_tokenizer, planted_values
 from gateau_dagster.features.demo.pair import build_pair, recall_at
 from gateau_dagster.features.demo.prepare import FAR_KINDS, KINDS, demo_samples, embedded_demo
+from gateau_dagster.features.report.build import far_segments_with
 from gateau_dagster.models.loaded import Meter
 from gateau_dagster.models.loading import effective_max_length, load_model
-from gateau_dagster.report.build import far_segments_with
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.evidence import dependencies

@@ -5,10 +5,10 @@ from pathlib import Path
 import polars as pl
 
 from gateau_dagster.explanation.maps import EvidenceMaps
+from gateau_dagster.features.report.build import _environment
 from gateau_dagster.features.synthesis.candidate_checks import CHECKS, CLOSED_BOOK, NEEDED, VERBATIM
 from gateau_dagster.features.synthesis.config import KINDS
 from gateau_dagster.features.synthesis.report import shown_candidates, synthesis_section
-from gateau_dagster.report.build import _environment
 from tests.explanation.test_evidence import made
 from tests.features.synthesis.test_candidate_checks import PASSAGES, ROWS, WordModel, checking, tables
 

@@ -15,11 +15,11 @@ from gateau_dagster.explanation.maps import (
     Stretch,
 )
 from gateau_dagster.features.demo.language import build_tokenizer
-from gateau_dagster.report.build import evidence_shares
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.features.report.build import evidence_shares
+from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.selection.evidence import NAMED
+from tests.features.report.builders import LENGTH, inputs, page_of, raw, rows_of, sample
 from tests.project import configured
-from tests.report.builders import LENGTH, inputs, page_of, raw, rows_of, sample
 from tests.tiny_models import text, tokenizer
 
 

@@ -19,11 +19,11 @@ from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
 from gateau_dagster.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.explanation.evidence import EvidenceRows
+from gateau_dagster.features.report.build import build_report
+from gateau_dagster.features.report.drawings import drawings
+from gateau_dagster.features.report.inputs import ReportInputs, compare
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.plots import Drawing
-from gateau_dagster.report.build import build_report
-from gateau_dagster.report.drawings import drawings
-from gateau_dagster.report.inputs import ReportInputs, compare
 from gateau_dagster.scoring.response_perplexity import perplexity_row
 from gateau_dagster.scoring.segments import CamFigures, cam_row
 from gateau_dagster.selection.combine import combine

@@ -28,9 +28,14 @@ from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explanation.card import EvidenceCard, Snippet, evidence_card, html_environment, snippet
 from gateau_dagster.explanation.evidence import Evidence
 from gateau_dagster.explanation.maps import SpanStrip
+from gateau_dagster.features.report.drawings import benchmark_outcomes, training_facts
+from gateau_dagster.features.report.effort import table_efforts
+from gateau_dagster.features.report.inputs import PresetComparison, ReportInputs, share
+from gateau_dagster.features.report.provenance import provenance
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.data_checks import without_evidence
 from gateau_dagster.pipeline.feature import planted_values
+from gateau_dagster.pipeline.selection_reads import scored_by
 from gateau_dagster.plots import Drawing
 from gateau_dagster.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.plots.score_plots import SOURCES, source_colours
@@ -45,10 +50,6 @@ from gateau_dagster.readable import (
     quantity,
     unit_of_difference,
 )
-from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
-from gateau_dagster.report.effort import table_efforts
-from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share
-from gateau_dagster.report.provenance import provenance, scored_by
 from gateau_dagster.selection.evidence import NAMED_GAIN
 from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.presets import ScoreTerms, terms
@@ -672,7 +673,7 @@ def breakable(name: str) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    environment = html_environment("gateau_dagster.report")
+    environment = html_environment("gateau_dagster.features.report")
     environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
     environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
     environment.filters.update(forecast_text=forecast_text, outcome_text=outcome_text)

@@ -8,8 +8,8 @@ from gateau_dagster import tables
 from gateau_dagster.evaluation.contamination import OVERLAPS, UNTOUCHED
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS
 from gateau_dagster.evaluation.judging.judge_answers import PAIRWISE
-from gateau_dagster.report.build import _environment
-from gateau_dagster.report.further import (
+from gateau_dagster.features.report.build import _environment
+from gateau_dagster.features.report.further import (
     FurtherSection,
     characteristics_section,
     contamination_section,

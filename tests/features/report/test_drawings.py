@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from gateau_dagster.features.report.build import NARROW, build_report, pictures, stack, themed
+from gateau_dagster.features.report.drawings import drawings
+from gateau_dagster.features.report.inputs import ReportInputs, compare
 from gateau_dagster.plots import Drawing
 from gateau_dagster.plotting import DARK, label, new_figure, to_svg
-from gateau_dagster.report.build import NARROW, build_report, pictures, stack, themed
-from gateau_dagster.report.drawings import drawings
-from gateau_dagster.report.inputs import ReportInputs, compare
 from tests.evaluation.builders import heldout_table
+from tests.features.report.builders import Page, inputs, methods, scores
 from tests.project import configured
-from tests.report.builders import Page, inputs, methods, scores
 
 ALWAYS = {"scores", "terms", "agreement", "lengths"}
 

@@ -2,20 +2,14 @@
 
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 import pytest
 import yaml
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.registry import with_benchmarks
-from gateau_dagster.report import provenance as module
-from gateau_dagster.report.provenance import (
-    configuration_text,
-    package_versions,
-    provenance,
-    scored_by,
-)
+from gateau_dagster.features.report import provenance as module
+from gateau_dagster.features.report.provenance import configuration_text, package_versions, provenance
 from tests.project import configured
 
 
@@ -56,17 +50,3 @@ def test_record() -> None:
     assert record.fingerprints == [("a", "1"), ("b", "2")]
     assert record.command is None
     assert record.python.startswith("CPython 3.")
-
-
-def test_the_models_behind_the_scores_are_named() -> None:
-    paths = {"short": "a/short", "long": "a/long"}
-    cases: list[tuple[dict[str, Any], list[str]]] = [
-        ({"method": "length"}, []),
-        ({"method": "perplexity"}, ["long"]),
-        ({"method": "ladm", "compare": ["random"]}, ["long"]),
-        ({"method": "far_gain_fg"}, ["short", "long"]),
-        ({"method": "length", "compare": ["gateau"]}, ["short", "long"]),
-        ({"method": "random", "rule": "token_budget", "budget": 9}, ["long"]),
-    ]
-    for options, models in cases:
-        assert scored_by(configured(selection=options)) == [(name, paths[name]) for name in models], options

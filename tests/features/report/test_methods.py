@@ -12,12 +12,12 @@ from polars.testing import assert_frame_equal
 from gateau_dagster.comparison.result import AttentionPoint, AttentionSweep, MethodComparison, Point, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep
 from gateau_dagster.config import PRESETS, Preset, SelectionConfig
-from gateau_dagster.report.build import MethodsSection, methods_section
-from gateau_dagster.report.drawings import method_drawings
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.features.report.build import MethodsSection, methods_section
+from gateau_dagster.features.report.drawings import method_drawings
+from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.selection.presets import terms, with_terms
+from tests.features.report.builders import NOT_A_NUMBER, Page, inputs, methods, page_of, raw, scores
 from tests.project import configured
-from tests.report.builders import NOT_A_NUMBER, Page, inputs, methods, page_of, raw, scores
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
 

@@ -8,12 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.explore.publish import DataFiles, as_json, as_script, named_by_content
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.features.report.inputs import ReportInputs
+from gateau_dagster.features.report.viewer.publish import DataFiles, as_json, as_script, named_by_content
 from gateau_dagster.storage.files import Files
-from tests.explore.builders import content_of, index_of, method_scores, write_viewer
+from tests.features.report.builders import inputs, raw
+from tests.features.report.viewer.builders import content_of, index_of, method_scores, write_viewer
 from tests.project import configured
-from tests.report.builders import inputs, raw
 
 COUNT = 130
 

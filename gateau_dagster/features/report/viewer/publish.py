@@ -23,14 +23,14 @@ from gateau_dagster.explanation.evidence import EvidenceToken
 from gateau_dagster.explanation.excerpts import pieces, shortened
 from gateau_dagster.explanation.maps import LONG, SHORT, DependedSpan, EvidenceMaps, SpanStrip, span_maps
 from gateau_dagster.explanation.one_sample import Ranking, disputed, rankings
+from gateau_dagster.features.report.feature import EXPLORER_CODE_VERSION, EXPLORER_FILE
+from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import model_folder
-from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION, EXPLORER_FILE, EXPLORER_FOLDER
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import number, plural, printable
-from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.selection.wording import chosen_by, ranked_by
 from gateau_dagster.storage import Stamp
@@ -126,6 +126,9 @@ def _strip(strip: SpanStrip) -> tuple[Any, ...]:
     return ", ".join(strip.methods), strip.adds, bars, most, float(f"{strip.elsewhere:.4g}")
 
 
+FOLDER = "explore"
+
+
 def as_json(content: Any) -> str:
     """Return JSON that can be put in a script, inside a page or on its own, and ends neither."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -155,13 +158,13 @@ class DataFiles:
             GateauError, TransientError: see `Files.write`.
         """
         self._files = files
-        self._there = beside(files, EXPLORER_FOLDER)
+        self._there = beside(files, FOLDER)
         self._whole = {name: version for name, version in self._there.items() if (written or {}).get(name) == version}
         self._used: dict[str, str] = {}
 
     def keep(self, *names: str) -> bool:
         """Return whether all of these files are there and intact; those that are now belong to this page."""
-        addresses = [f"{EXPLORER_FOLDER}/{name}" for name in names]
+        addresses = [f"{FOLDER}/{name}" for name in names]
         self._used |= {each: self._whole[each] for each in addresses if each in self._whole}
         return all(each in self._whole for each in addresses)
 
@@ -172,8 +175,8 @@ class DataFiles:
             GateauError, TransientError: see `Files.write`.
         """
         data = as_script(name, content)
-        self._files.write(f"{EXPLORER_FOLDER}/{name}", data)
-        self._whole[f"{EXPLORER_FOLDER}/{name}"] = self._used[f"{EXPLORER_FOLDER}/{name}"] = content_version(data)
+        self._files.write(f"{FOLDER}/{name}", data)
+        self._whole[f"{FOLDER}/{name}"] = self._used[f"{FOLDER}/{name}"] = content_version(data)
 
     def put(self, kind: str, content: Any) -> str:
         """Write a file that is named by its content, unless it exists; return its name."""
@@ -188,7 +191,7 @@ class DataFiles:
         Raises:
             GateauError, TransientError: see `Files.write`.
         """
-        present = self._used if self._files.is_local else beside(self._files, EXPLORER_FOLDER)
+        present = self._used if self._files.is_local else beside(self._files, FOLDER)
         return {name: present[name] for name in sorted(self._used)}
 
     def remove_others(self) -> None:
@@ -219,7 +222,9 @@ def build_page(inputs: ReportInputs, index: str) -> str:
         index: name of the index file.
     """
     environment = Environment(
-        loader=PackageLoader("gateau_dagster.explore", package_path="."), autoescape=True, undefined=StrictUndefined
+        loader=PackageLoader("gateau_dagster.features.report.viewer", package_path="."),
+        autoescape=True,
+        undefined=StrictUndefined,
     )
     script, style = f'"use strict";\n(() => {{{_joined(*_SCRIPTS)}}})();\n', _joined("style.css")
     return environment.get_template("explore.html.j2").render(
@@ -243,7 +248,7 @@ def _summary(inputs: ReportInputs) -> str:
 
 
 def _joined(*names: str) -> str:
-    folder = files("gateau_dagster.explore")
+    folder = files("gateau_dagster.features.report.viewer")
     return "\n".join(["", *(folder.joinpath(name).read_text(encoding="utf-8") for name in names)])
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateau_dagster.report.effort import efforts_by_asset, table_efforts
+from gateau_dagster.features.report.effort import efforts_by_asset, table_efforts
 from gateau_dagster.storage import Stamp
-from tests.report.builders import effort, inputs, page_of
+from tests.features.report.builders import effort, inputs, page_of
 
 
 def test_sums() -> None:

@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.data.rejects import RejectKind, Rejects
 from gateau_dagster.explanation.card import snippet
-from gateau_dagster.pipeline.losses import DataLoss, Totals, Truncation
-from gateau_dagster.plots.score_plots import MARKS
-from gateau_dagster.readable import printable
-from gateau_dagster.report.build import (
+from gateau_dagster.features.report.build import (
     breakable,
     build_report,
     counts,
@@ -25,11 +22,24 @@ from gateau_dagster.report.build import (
     source_table,
     truth,
 )
-from gateau_dagster.report.drawings import benchmark_outcomes, drawings, training_facts
-from gateau_dagster.report.inputs import ReportInputs, compare
+from gateau_dagster.features.report.drawings import benchmark_outcomes, drawings, training_facts
+from gateau_dagster.features.report.inputs import ReportInputs, compare
+from gateau_dagster.pipeline.losses import DataLoss, Totals, Truncation
+from gateau_dagster.plots.score_plots import MARKS
+from gateau_dagster.readable import printable
 from tests.evaluation.quiz import with_quiz
+from tests.features.report.builders import (
+    NOT_A_NUMBER,
+    Page,
+    html_of,
+    inputs,
+    methods,
+    page_of,
+    raw,
+    scores,
+    training_log,
+)
 from tests.project import configured
-from tests.report.builders import NOT_A_NUMBER, Page, html_of, inputs, methods, page_of, raw, scores, training_log
 
 SECTIONS = (
     "summary", "scores", "presets", "samples", "selected", "rejected", "training", "evaluation", "effort",

@@ -12,18 +12,6 @@ import yaml
 
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.registry import with_benchmarks
-from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.pipeline.selection_reads import tables_read
-
-
-def scored_by(config: Config) -> list[tuple[str, str]]:
-    """Return name and path of every model whose tables the selection or a compared method reads."""
-    read = {table.model for table in sample_tables(config).values()}
-    for asset in tables_read(config):
-        family, _, model = asset.partition("/")
-        read |= {"short", "long"} if asset == "cam" else {model} if family == "perplexity" else set()
-    return [(name, model.path) for name, model in config.models.items() if name in read]
-
 
 PACKAGES = (
     "gateau-dagster", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "deepspeed", "dagster",

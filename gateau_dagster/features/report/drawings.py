@@ -10,10 +10,10 @@ from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.evaluation.benchmark import PageFigure, PageSection
 from gateau_dagster.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
 from gateau_dagster.evaluation.statistics.results import experiment_figures
+from gateau_dagster.features.report.inputs import PresetComparison, ReportInputs
 from gateau_dagster.plots import Drawing, agreement_plots, score_plots, training_plots
 from gateau_dagster.plots.training_plots import curve
 from gateau_dagster.readable import plural
-from gateau_dagster.report.inputs import PresetComparison, ReportInputs
 
 _SAME = "holds the same"
 

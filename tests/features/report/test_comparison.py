@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.report.inputs import PresetComparison, ReportInputs, compare
+from gateau_dagster.features.report.inputs import PresetComparison, ReportInputs, compare
+from tests.features.report.builders import KINDS, inputs, raw, scores
 from tests.project import configured
-from tests.report.builders import KINDS, inputs, raw, scores
 
 
 def compared(given: ReportInputs) -> PresetComparison:

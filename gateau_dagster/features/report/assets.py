@@ -22,25 +22,26 @@ from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.evaluation.asset_names import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
 from gateau_dagster.evaluation.registry import asking_benchmarks, asset_of, compared_benchmarks
-from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
-from gateau_dagster.pipeline.feature import hooks
-from gateau_dagster.pipeline.losses import Totals, losses, totals, unseen_shares
-from gateau_dagster.pipeline.recipes import Recipe
-from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
-from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.further import (
+from gateau_dagster.features.report.feature import EXPLORER_FILE, REPORT_FILE
+from gateau_dagster.features.report.further import (
     FurtherSection,
     characteristics_section,
     contamination_section,
     pairwise_section,
 )
+from gateau_dagster.pipeline.declarations import COMPARISON_FILE
+from gateau_dagster.pipeline.feature import hooks
+from gateau_dagster.pipeline.losses import Totals, losses, totals, unseen_shares
+from gateau_dagster.pipeline.recipes import Recipe
+from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 
 if TYPE_CHECKING:
     from gateau_dagster.evaluation.statistics.results import ExperimentInputs
-    from gateau_dagster.report.inputs import ReportInputs
+    from gateau_dagster.features.report.inputs import ReportInputs
 
 
 LENGTHS = "perplexity/long"
@@ -50,10 +51,10 @@ LENGTH_COLUMNS = ["sample_id", "context_tokens", "response_tokens", "perplexity"
 @makes_asset
 def report(step: Step) -> None:
     """Draw plots, tables and provenance of everything upstream."""
-    from gateau_dagster.explore.publish import publish
-    from gateau_dagster.report.build import build_report
-    from gateau_dagster.report.drawings import drawings
-    from gateau_dagster.report.inputs import compare
+    from gateau_dagster.features.report.build import build_report
+    from gateau_dagster.features.report.drawings import drawings
+    from gateau_dagster.features.report.inputs import compare
+    from gateau_dagster.features.report.viewer.publish import publish
 
     for output in step.in_turn():
         store, inputs = output.state.store, _inputs(output.state)
@@ -73,8 +74,8 @@ def report(step: Step) -> None:
 def _inputs(state: State) -> "ReportInputs":
     from gateau_dagster.comparison.result import MethodComparison
     from gateau_dagster.explanation.maps import evidence_maps, named_by_sample
-    from gateau_dagster.report.effort import efforts_by_asset
-    from gateau_dagster.report.inputs import ReportInputs
+    from gateau_dagster.features.report.effort import efforts_by_asset
+    from gateau_dagster.features.report.inputs import ReportInputs
 
     store, assets = state.store, set(state.asset("report").reads)
     recorded = {key: stamp for key, stamp in state.recorded().items() if key[0] in assets}

@@ -16,8 +16,8 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.statistics.forecast_outcomes import ForecastOutcome
 from gateau_dagster.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.explanation.maps import EvidenceMaps
+from gateau_dagster.features.report.further import FurtherSection
 from gateau_dagster.pipeline.losses import UNSEEN, DataLoss, Totals
-from gateau_dagster.report.further import FurtherSection
 from gateau_dagster.selection.combine import ranked_by_score
 from gateau_dagster.selection.evidence import far_share
 from gateau_dagster.selection.forecast import Forecast

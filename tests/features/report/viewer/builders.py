@@ -11,7 +11,8 @@ import polars as pl
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.explanation.maps import EvidenceMaps
 from gateau_dagster.explanation.one_sample import rankings
-from gateau_dagster.explore.publish import (
+from gateau_dagster.features.report.inputs import ReportInputs
+from gateau_dagster.features.report.viewer.publish import (
     PAGE_ROWS,
     DataFiles,
     build_page,
@@ -20,7 +21,6 @@ from gateau_dagster.explore.publish import (
     sample_content,
     shard_files,
 )
-from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.storage.files import Files
 
 

@@ -1,1 +1,0 @@
-"""Build the report: one self-contained HTML page about a run."""

@@ -1,0 +1,7 @@
+"""What tests of the whole product know of the report."""
+
+NAME = "report"
+CODE_VERSIONS = {
+    "features.report.feature.REPORT_CODE_VERSION": {"report"},
+    "features.report.feature.EXPLORER_CODE_VERSION": {"report"},
+}
