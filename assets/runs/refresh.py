@@ -149,7 +149,7 @@ class _Refresh:
                 if run_ids:  # what a changed setting has made no different is not out of date
                     record_what_the_store_holds(self._instance, state)
                 return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
-            # Before days of training, not after. What a plan costs is known better after each run.
+            # This comes before days of training, not after. The cost of requests is known better after each run.
             for name in ("check_plan",) if run_ids else ("check_start", "check_plan"):
                 for check in hooks("forecast", name):
                     check(state, current)

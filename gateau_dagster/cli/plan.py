@@ -111,12 +111,12 @@ _MOST_SHARDS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPart:
-    """A part of `gateau plan`, which is called only when its turn comes.
+    """A part of `gateau plan`.
 
-    place: parts are shown, and their keys stand in the JSON object, in ascending order. For those of the kernel see
-        `_own_parts`.
-    show: prints the part, if there is something to print; None: it is for programs only.
-    record: returns the part's keys for programs.
+    place: determines the order of the parts in the terminal and in the JSON object, ascending. `_own_parts` has the
+        places of the kernel's parts.
+    show: prints the part, if it has anything to print; None: the part is for programs only.
+    record: returns the part's keys of the JSON object.
     """
 
     place: int

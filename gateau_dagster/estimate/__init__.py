@@ -1,1 +1,1 @@
-"""Read what benchmarks and judges will ask, without running anything."""
+"""Return the questions of benchmarks and the requests to a judge, without running anything."""

@@ -1,4 +1,4 @@
-"""Find what a judge is asked about tables in the store, and its cost before anything is sent."""
+"""Return the requests to a judge about tables in the store, and their cost."""
 
 from __future__ import annotations
 

@@ -88,9 +88,9 @@ class Feature:
     - `checks`: `warnings(state)` and `losses(state, asset)`. `partition_digests(state)`: see Observed.partitions.
       `check_samples(state)` raises GateauError if the feature knows why there is no long sample.
     - `forecast`: `plan_parts(state, plan, workers)` yields parts of `gateau plan`, see PlanPart in `cli/plan.py`.
-      `check_start(state, plan)` raises GateauError for what would end a run, before its first part only.
-      `check_plan(state, plan)`, before every part, raises it if a server lacks its key, or if its budget does not
-      suffice. Without a plan, both check what they can of all that is required.
+      `check_start(state, plan)`, before the first of a refresh's runs, raises GateauError if one of them would fail.
+      `check_plan(state, plan)`, before each, raises it if a server lacks its key, or if its budget does not suffice.
+      `gateau validate` calls both without a plan, for all that is required.
       `learned(state, depends)` returns sentences on earlier forecasts beside their outcome, and the slopes that models
       show (`selection.forecast.Slopes`), or None. The first result counts.
     - `report`: `sections(state)` of the page.

@@ -44,18 +44,18 @@ def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPa
 
     def show_scored(out: Console) -> None:
         with out.status("Estimating: reading some of the texts"):
-            found, expected = estimates(), truncation()
-        if found:
-            show_forecasts(out, "to score", SCORED_COLUMNS, found.values())
+            forecasts, expected = estimates(), truncation()
+        if forecasts:
+            show_forecasts(out, "to score", SCORED_COLUMNS, forecasts.values())
             show_truncation(out, expected)
-            explain_in_grey(out, grounds(estimator, found))
+            explain_in_grey(out, grounds(estimator, forecasts))
 
     def scored() -> dict[str, Any]:
-        found = estimates()
+        forecasts = estimates()
         return {
-            "estimates": {asset: each.record for asset, each in found.items()},
-            "workers": len(estimator.workers.devices) if found else None,
-            "grounds": list(grounds(estimator, found)) if found else [],
+            "estimates": {asset: forecast.record for asset, forecast in forecasts.items()},
+            "workers": len(estimator.workers.devices) if forecasts else None,
+            "grounds": list(grounds(estimator, forecasts)) if forecasts else [],
         }
 
     def show_amounts(out: Console) -> None:

@@ -1,4 +1,4 @@
-"""Show what judging a plan takes, and refuse a plan whose servers or questions cannot be used."""
+"""Show the requests of a plan's judging, and refuse a plan whose servers or questions cannot be used."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def check_start(state: State, plan: Plan | None = None) -> None:
 
 
 def check_plan(state: State, plan: Plan | None = None) -> None:
-    """Check keys and budget before a part of a run; see `check_servers`.
+    """Check keys and budget of a plan; see `check_servers`.
 
-    Without a plan nothing is checked: what judging costs depends on the plan, and the checks of the machine find a
-    missing key.
+    Nothing is checked without a plan: the cost depends on the plan, and the checks of the machine find a missing key.
     """
     if plan is not None:
         check_servers(state, plan, planned_judging(state, plan))
@@ -37,7 +36,7 @@ def check_plan(state: State, plan: Plan | None = None) -> None:
 def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
     """Yield the parts on judging; `judging` for programs: from `judging_record`."""
     del workers
-    # The object has it before the parts of generated samples, and the terminal after them.
+    # It precedes another feature's part (80) in the JSON object, and follows it in the terminal.
     yield PlanPart(place=70, record=lambda: {"judging": judging_record(state, plan)})
     yield PlanPart(place=90, show=lambda out: show_judging(out, state, plan))
 
