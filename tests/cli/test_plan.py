@@ -98,6 +98,9 @@ def test_the_record_is_the_plan_for_programs(state: State) -> None:
     assert all(each["samples"] == 6 and each["seconds"] > 0 for each in record["estimates"].values())
     assert all(each["seconds_low"] < each["seconds"] < each["seconds_high"] for each in record["estimates"].values())
     assert any("a matrix product of" in line and "perplexity/short" in line for line in record["grounds"])
+    keys = ["up_to_date", "work", "estimates", "workers", "grounds", "rejected", "amounts", "memory", "power"]
+    keys += ["forecast", "judging", "truncation", "left_out", "warnings"]
+    assert [*record] == keys, "in the order of places, not of features"
     until = plan_record(state, state.plan_until("raw_long_sft"))
     assert (until["estimates"], until["grounds"]) == ({}, [])
 
