@@ -37,6 +37,7 @@ import polars as pl
 import torch
 from common import benchmark_parser, estimate_text, machine, say, settings_of, show, table, write_json
 from common_selection import LabelledCase, Record, Tables, asked, method_scores
+from gateau_dagster.features.evaluation.statistics.compare import Interval
 from kinds import KINDS, groups, harder_samples, needs_far_context
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
@@ -44,7 +45,6 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.config.selection import RuleConfig
-from gateau_dagster.evaluation.statistics.compare import Interval
 from gateau_dagster.features.demo.language import (
     BOS,
     SENTENCE_WORDS,

@@ -3,8 +3,8 @@
     python scripts/house.py [--edges]
 
 Everything is read from the files, and nothing is run. A closure is what a module imports, directly or not; imports
-inside functions and for type checkers count, `__init__` files of packages do not. FEATURES says which modules are no
-part of the kernel. --edges lists the kernel's imports of features.
+inside functions and for type checkers count, `__init__` files of packages do not. The kernel is all but
+gateau_dagster/features. --edges lists its imports of features.
 """
 
 import ast
@@ -129,15 +129,6 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("gateau_dagster",)
 HEARTS = ("gateau_dagster.assets.sample_tables", "gateau_dagster.pipeline.state")
 """The modules of which the closures are watched: what makes the tables by sample, and what plans."""
-FEATURES = {
-    "experiments": ("evaluation.statistics", "assets.experiment"),
-    "answering and judging": (
-        *("evaluation.generation", "evaluation.judging", "evaluation.server_client", "assets.judging"),
-        *("assets.answering", "assets.benchmarks", "estimate.judging", "resources.judge"),
-    ),
-    "benchmarks": ("evaluation", "estimate"),
-}
-"""The packages and modules outside `features/` that are features, by the feature; the first that fits counts."""
 
 
 def closure(graph: Graph, start: str) -> set[str]:
@@ -146,11 +137,9 @@ def closure(graph: Graph, start: str) -> set[str]:
 
 
 def feature_of(module: str) -> str:
-    """Return the feature that a module of the product belongs to; empty for the kernel."""
-    path = module.removeprefix("gateau_dagster.") + "."
-    fits = (name for name, places in FEATURES.items() if any(path.startswith(f"{place}.") for place in places))
-    first, name, *_ = path.split(".")
-    return next(fits, name if first == "features" else "")
+    """Return the folder in `features/` that a module of the product is in; empty for the kernel."""
+    core, name, *_ = *module.removeprefix("gateau_dagster.").split("."), ""
+    return name if core == "features" else ""
 
 
 def edges(graph: Graph) -> list[str]:
@@ -204,7 +193,7 @@ def measures() -> dict[str, str]:
         found[f"closure of {heart.removeprefix('gateau_dagster.')}"] = f"{len(reached)} modules, {lines:,} lines"
     tests = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in (ROOT / "tests").rglob("*.py"))
     keys = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
-    users = [module for module in graph if not feature_of(module) and _uses(graph[module], "evaluation")]
+    users = [module for module in graph if not feature_of(module) and _uses(graph[module], "features.evaluation")]
     named = {module.rpartition(".")[0] for module, file in files.items() if "synthesis" in file.read_text("utf-8")}
     return found | {
         "imports of features by the kernel": str(len(edges(graph))),

@@ -24,7 +24,7 @@ from gateau_dagster.cli.commands import cli, error_codes
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Affects, Result, effect_of, sections_in
 from gateau_dagster.config.selection import OwnScores
-from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.features.evaluation.registry import all_benchmarks
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.project import configuration_model

@@ -11,12 +11,12 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import (
+from gateau_dagster.features.evaluation.benchmark import (
     MeasuredBenchmark,
     QuestionBenchmark,
     check_compared,
 )
-from gateau_dagster.evaluation.registry import chosen_benchmarks
+from gateau_dagster.features.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
 from gateau_dagster.pipeline.project import parse_project
 
@@ -137,7 +137,8 @@ TABLES: dict[str, tuple[str, str, str]] = {
 BENCHMARK = """
 import math, sys
 import polars as pl
-from gateau_dagster.evaluation.benchmark import Generation, Measured, MeasuredBenchmark, Question, QuestionBenchmark
+from gateau_dagster.features.evaluation.benchmark import Generation, Measured, MeasuredBenchmark
+from gateau_dagster.features.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.config.base import Section
 from gateau_dagster.tables import Column
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import OtherModel
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.features.evaluation.benchmark import Benchmark
 from gateau_dagster.methods.method import Method
 from gateau_dagster.registry import PluginFile, with_plugins
 from gateau_dagster.scoring.sample_table import SampleTable
@@ -54,7 +54,7 @@ class Own(Method):
     def score(self, tables): return None
 """
 BENCHMARK = """
-from gateau_dagster.evaluation.benchmark import MeasuredBenchmark
+from gateau_dagster.features.evaluation.benchmark import MeasuredBenchmark
 class Own(MeasuredBenchmark):
     name, title, description, unit = {name!a}, "", "", ""
     def measure(self, materials, variant): return None

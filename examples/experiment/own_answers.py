@@ -15,7 +15,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Template
 from gateau_dagster.config.values import InputAddress
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.benchmark import (
+from gateau_dagster.features.evaluation.benchmark import (
     Generation,
     Materials,
     Measured,
@@ -23,9 +23,9 @@ from gateau_dagster.evaluation.benchmark import (
     Question,
     QuestionBenchmark,
 )
-from gateau_dagster.evaluation.generated_needle import holds
-from gateau_dagster.evaluation.grading import normalised_words
-from gateau_dagster.evaluation.question_files import QuestionFiles
+from gateau_dagster.features.evaluation.benchmarks.generated_needle import holds
+from gateau_dagster.features.evaluation.grading import normalised_words
+from gateau_dagster.features.evaluation.question_files import QuestionFiles
 
 if TYPE_CHECKING:
     from torch import Tensor

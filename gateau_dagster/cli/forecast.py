@@ -75,7 +75,7 @@ def _rests_on(state: State) -> list[str]:
 def _forecast(state: State) -> tuple[Forecast, list[str], list[str]]:
     """Return the forecast, earlier ones beside their outcome in sentences, and the warnings of the choice."""
     recipe, depends = Recipe(state.config), dependence(state)
-    known = (learned(state, depends) for learned in hooks("forecast", "learned"))
+    known = (learned(state, depends) for learned in hooks("assets", "learned"))
     outcomes, slopes = next((each for each in known if each is not None), ([], PRIOR))
     made = chosen_samples(state, recipe, depends)
     prediction = forecast_of(state, recipe, depends, made, slopes=slopes)

@@ -84,15 +84,14 @@ class Feature:
 
     - `config`: SECTION.
     - `assets`: the functions that make its assets. RESOURCES: Dagster's resources for them, by their names. CHECKS: a
-      tuple of `assets.runs.checks.WholeCheck`.
+      tuple of `assets.runs.checks.WholeCheck`. `learned(state, depends)` returns sentences on earlier forecasts beside
+      their outcome, and the slopes that models show (`selection.forecast.Slopes`), or None. The first result counts.
     - `checks`: `warnings(state)` and `losses(state, asset)`. `partition_digests(state)`: see Observed.partitions.
       `check_samples(state)` raises GateauError if the feature knows why there is no long sample.
     - `forecast`: `plan_parts(state, plan, workers)` yields parts of `gateau plan`, see PlanPart in `cli/plan.py`.
       `check_start(state, plan)`, before the first of a refresh's runs, raises GateauError if one of them would fail.
       `check_plan(state, plan)`, before each, raises it if a server lacks its key, or if its budget does not suffice.
       `gateau validate` calls both without a plan, for all that is required.
-      `learned(state, depends)` returns sentences on earlier forecasts beside their outcome, and the slopes that models
-      show (`selection.forecast.Slopes`), or None. The first result counts.
     - `report`: `sections(state)` of the page.
     - `commands`: COMMANDS, and TRIALS of `gateau validate`.
     - `error_codes.yaml`: cause and cure of its errors by code.

@@ -26,11 +26,11 @@ from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.assets.steps.event_log import recorded_tags
 from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG
 from gateau_dagster.config import Config
+from gateau_dagster.features.evaluation.assets.judge import JudgeResource
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.configuration import ConfigurationResource
-from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.small_charts import INLINE_LIMIT
 from gateau_dagster.storage import Stamp

@@ -17,14 +17,14 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from gateau_dagster.features.evaluation.statistics.compare import holm
+from gateau_dagster.features.evaluation.statistics.experiment import reference_of
 
 from gateau_dagster.api import Project
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.benchmark import Measured
-from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.evaluation.statistics.compare import holm
-from gateau_dagster.evaluation.statistics.experiment import reference_of
+from gateau_dagster.features.evaluation.benchmark import Measured
+from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.forward import response_nll
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.loading import load_model
@@ -32,7 +32,7 @@ from gateau_dagster.models.prompt import build_prompt, response_offsets
 from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
-from tests.evaluation.builders import materials
+from tests.features.evaluation.builders import materials
 from tests.project import write_model
 
 QUESTIONS = 300

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from house import feature_of, import_graph, modules
 
 from gateau_dagster import features
 from gateau_dagster.assets.steps.definition import asset_functions
@@ -84,11 +85,23 @@ def test_a_feature_is_one_folder(copied: Path, made_once: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_the_kernel_chooses_without_a_feature(name: str, copied: Path, made_once: Path, tmp_path: Path) -> None:
-    shutil.rmtree(copied / "gateau_dagster/features" / name)
+    """And without those that are built on it."""
+    gone = with_readers(name)
+    for each in gone:
+        shutil.rmtree(copied / "gateau_dagster/features" / each)
     file = Path(shutil.copytree(made_once, tmp_path / "project")) / "gateau.yaml"
     change_config(file, selection={"fraction": 0.5})
     whole, without = ({*json.loads(gateau(each, "schema"))["properties"]} - {"demo"} for each in (ROOT, copied))
-    assert whole - without == ({name} if (ROOT / f"gateau_dagster/features/{name}/config.py").exists() else set())
+    assert whole - without == {each for each in gone if (ROOT / f"gateau_dagster/features/{each}/config.py").exists()}
     chosen = ("--config", str(file), "--until", "selected_subset")
     gateau(copied, "run", *chosen)
     assert json.loads(gateau(copied, "plan", *chosen, "--json"))["work"] == []
+
+
+def with_readers(name: str) -> set[str]:
+    """Return a feature and all that import it, directly or not."""
+    found, graph = {name}, import_graph(modules(ROOT, ["gateau_dagster"]))
+    pairs = {(feature_of(each), feature_of(other)) for each, others in graph.items() for other in others}
+    while more := {reader for reader, read in pairs if reader and read in found} - found:
+        found |= more
+    return found

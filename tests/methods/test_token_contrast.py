@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.evaluation.long_texts import LongPplOptions
+from gateau_dagster.features.evaluation.benchmarks.long_texts import LongPplOptions
 from gateau_dagster.methods import token_contrast
 from gateau_dagster.methods.registry import chosen_methods
 from tests.error_codes import refused

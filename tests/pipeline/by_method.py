@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.features.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods
 from gateau_dagster.pipeline.project import check_project
 from tests.features.whole import of_features

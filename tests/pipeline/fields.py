@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateau_dagster.evaluation.registry import all_benchmarks, asset_of
+from gateau_dagster.features.evaluation.registry import all_benchmarks, asset_of
 from tests.pipeline.configured import BASE
 from tests.project import ROOT
 
@@ -54,7 +54,7 @@ OF_TRAINING: dict[str, tuple[dict[str, Any], Any]] = {
     "lora.modules": ({"lora": {}}, ["q_proj"]),
 }
 # The gate's fields, which go together: each with another value. They change what a check says, and the page shows them.
-# Its benchmark is asked for by it; see tests/evaluation/test_experiment.py.
+# Its benchmark is asked for by it; see tests/features/evaluation/test_experiment.py.
 GATE: dict[str, Any] = {"benchmark": "needle", "margin": 1.0}
 OF_GATE: dict[str, Any] = {"margin": 2.0, "variant": "base"}
 # Every table that a model computes beside the pair, for methods, rule, segment lengths and a pre-experienced model.

@@ -12,7 +12,7 @@ import reference
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.schema import KernelConfig
-from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.features.evaluation.registry import all_benchmarks
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.declared import pipeline_of
 from tests.error_codes import refused

@@ -28,8 +28,8 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from tests.evaluation.builders import answers
-from tests.evaluation.quiz import with_quiz
+from tests.features.evaluation.builders import answers
+from tests.features.evaluation.quiz import with_quiz
 from tests.pipeline.by_method import maximal
 from tests.project import configured, make_project, sample, write_samples
 

@@ -8,9 +8,9 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import MeasuredBenchmark, QuestionBenchmark
-from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks, shared_answers
+from gateau_dagster.features.evaluation.benchmark import MeasuredBenchmark, QuestionBenchmark
+from gateau_dagster.features.evaluation.judged import RatedBenchmark
+from gateau_dagster.features.evaluation.registry import all_benchmarks, scored_benchmarks, shared_answers
 from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.pipeline.declared import partition_sets, pipeline_of
 from tests.pipeline.configured import configured, resolved_assets

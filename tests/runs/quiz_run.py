@@ -3,7 +3,7 @@
 import sys
 
 from gateau_dagster.cli import main
-from tests.evaluation.quiz import with_quiz
+from tests.features.evaluation.quiz import with_quiz
 
 if __name__ == "__main__":
     with with_quiz():

@@ -14,11 +14,11 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
-from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.asset_names import ANSWERS
-from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
-from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.estimates.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
+from gateau_dagster.features.evaluation.asset_names import ANSWERS
+from gateau_dagster.features.evaluation.benchmark import Question, QuestionBenchmark
+from gateau_dagster.features.evaluation.questions import known_questions
+from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.data_checks import chosen_share
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.planned_training import mixed_lengths, training_recipes

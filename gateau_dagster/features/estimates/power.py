@@ -11,12 +11,12 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.asset_names import SCORES
-from gateau_dagster.evaluation.benchmark import Benchmark, QuestionBenchmark
-from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.evaluation.statistics.compare import TAIL, VarianceSource, half_width, seed_spread
-from gateau_dagster.evaluation.statistics.experiment import answered, lines_of
+from gateau_dagster.features.evaluation.asset_names import SCORES
+from gateau_dagster.features.evaluation.benchmark import Benchmark, QuestionBenchmark
+from gateau_dagster.features.evaluation.questions import known_questions
+from gateau_dagster.features.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.evaluation.statistics.compare import TAIL, VarianceSource, half_width, seed_spread
+from gateau_dagster.features.evaluation.statistics.experiment import answered, lines_of
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural

@@ -7,7 +7,7 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.asset_names import (
+from gateau_dagster.features.evaluation.asset_names import (
     ANSWERS,
     CHARACTERISTICS,
     EXPERIMENT,
@@ -18,35 +18,35 @@ from gateau_dagster.evaluation.asset_names import (
     SCORES,
     UNTOUCHED_EXPERIMENT,
 )
-from gateau_dagster.evaluation.benchmark import Benchmark, MeasuredBenchmark, QuestionBenchmark
-from gateau_dagster.evaluation.contamination import CODE_VERSION as OVERLAPS_CODE_VERSION
-from gateau_dagster.evaluation.contamination import (
+from gateau_dagster.features.evaluation.benchmark import Benchmark, MeasuredBenchmark, QuestionBenchmark
+from gateau_dagster.features.evaluation.contamination import CODE_VERSION as OVERLAPS_CODE_VERSION
+from gateau_dagster.features.evaluation.contamination import (
     FAMILY,
     OVERLAPS,
     SHORT_FAMILY,
     TOUCHED_CODE_VERSION,
     UNTOUCHED,
 )
-from gateau_dagster.evaluation.generation.answering import CODE_VERSION as GENERATION_CODE_VERSION
-from gateau_dagster.evaluation.generation.answering import generation_settings, server_means
-from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
-from gateau_dagster.evaluation.grading import grading_settings
-from gateau_dagster.evaluation.judged import CODE_VERSION as RATING_CODE_VERSION
-from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.judging.asking import means
-from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as RATED
-from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION as CHARACTERISTICS_CODE_VERSION
-from gateau_dagster.evaluation.judging.characteristics import RATINGS, rated_characteristics
-from gateau_dagster.evaluation.judging.judge_answers import PAIRWISE
-from gateau_dagster.evaluation.registry import (
+from gateau_dagster.features.evaluation.generation.answering import CODE_VERSION as GENERATION_CODE_VERSION
+from gateau_dagster.features.evaluation.generation.answering import generation_settings, server_means
+from gateau_dagster.features.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
+from gateau_dagster.features.evaluation.grading import grading_settings
+from gateau_dagster.features.evaluation.judged import CODE_VERSION as RATING_CODE_VERSION
+from gateau_dagster.features.evaluation.judged import RatedBenchmark
+from gateau_dagster.features.evaluation.judging.asking import means
+from gateau_dagster.features.evaluation.judging.characteristics import CHARACTERISTICS as RATED
+from gateau_dagster.features.evaluation.judging.characteristics import CODE_VERSION as CHARACTERISTICS_CODE_VERSION
+from gateau_dagster.features.evaluation.judging.characteristics import RATINGS, rated_characteristics
+from gateau_dagster.features.evaluation.judging.judge_answers import PAIRWISE
+from gateau_dagster.features.evaluation.registry import (
     asking_benchmarks,
     asset_of,
     compared_benchmarks,
     question_settings,
     scored_benchmarks,
 )
-from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
-from gateau_dagster.evaluation.statistics.experiment import check_experiment, reference_of
+from gateau_dagster.features.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
+from gateau_dagster.features.evaluation.statistics.experiment import check_experiment, reference_of
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,

@@ -6,16 +6,7 @@ from typing import ClassVar
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
-from gateau_dagster.evaluation.registry import (
-    chosen_benchmarks,
-    described_section,
-    document_similarity,
-    one_document,
-    reserving,
-    with_benchmarks,
-)
-from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.features.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.features.evaluation.declarations import (
     characteristics,
     contamination,
@@ -26,6 +17,15 @@ from gateau_dagster.features.evaluation.declarations import (
     untouched_experiment,
     variant_assets,
 )
+from gateau_dagster.features.evaluation.registry import (
+    chosen_benchmarks,
+    described_section,
+    document_similarity,
+    one_document,
+    reserving,
+    with_benchmarks,
+)
+from gateau_dagster.features.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.declared import pipeline_of

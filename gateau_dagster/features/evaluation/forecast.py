@@ -11,8 +11,8 @@ from rich.markup import escape
 from gateau_dagster.cli.display import explain_in_grey
 from gateau_dagster.cli.plan import ASKED_COLUMNS, PlanPart, show_forecasts
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.features.evaluation.planned_judging import check_servers, passing_budget, planned_judging
+from gateau_dagster.features.evaluation.questions import check_questions
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import WorkForecast

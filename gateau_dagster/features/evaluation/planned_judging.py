@@ -8,18 +8,18 @@ from operator import add
 
 from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.costs import PlannedCost
-from gateau_dagster.estimate.judging import PlannedBenchmark, rating_cost, shards_cost, token_counter
-from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
-from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
-from gateau_dagster.evaluation.generation.answering import answer_scorer
-from gateau_dagster.evaluation.grading import graded_answers
-from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.judging.asking import BudgetError, check_affordable, planned_cost
-from gateau_dagster.evaluation.judging.judge_answers import Texts, answers_by_question, longest_answers
-from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
-from gateau_dagster.evaluation.registry import scored_benchmarks, shared_answers
-from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.features.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
+from gateau_dagster.features.evaluation.benchmark import Question, QuestionBenchmark
+from gateau_dagster.features.evaluation.generation.answering import answer_scorer
+from gateau_dagster.features.evaluation.grading import graded_answers
+from gateau_dagster.features.evaluation.judge_requests import PlannedBenchmark, rating_cost, shards_cost, token_counter
+from gateau_dagster.features.evaluation.judged import RatedBenchmark
+from gateau_dagster.features.evaluation.judging.asking import BudgetError, check_affordable, planned_cost
+from gateau_dagster.features.evaluation.judging.judge_answers import Texts, answers_by_question, longest_answers
+from gateau_dagster.features.evaluation.judging.replies import Replies, ServerCall
+from gateau_dagster.features.evaluation.questions import known_questions
+from gateau_dagster.features.evaluation.registry import scored_benchmarks, shared_answers
+from gateau_dagster.features.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.plan import AFTER, Plan
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS

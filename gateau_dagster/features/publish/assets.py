@@ -26,7 +26,7 @@ from gateau_dagster.data.secret_scan import (
 )
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
+from gateau_dagster.features.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
 from gateau_dagster.features.publish.card import (
     CARD,
     CARD_MARK,

@@ -6,8 +6,8 @@ from functools import partial
 import polars as pl
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.contamination import FAMILY as CONTAMINATION
-from gateau_dagster.evaluation.registry import asking_benchmarks
+from gateau_dagster.features.evaluation.contamination import FAMILY as CONTAMINATION
+from gateau_dagster.features.evaluation.registry import asking_benchmarks
 from gateau_dagster.features.publish.card import published_configuration
 from gateau_dagster.features.publish.config import SECTION
 from gateau_dagster.features.publish.hub import change_on_hub, has_token, hub_token

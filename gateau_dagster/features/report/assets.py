@@ -9,7 +9,6 @@ import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.assets.experiment import contamination_of, experiment_inputs, forecasts_and_outcomes
 from gateau_dagster.assets.selection import (
     chosen_samples,
     dependence,
@@ -20,8 +19,13 @@ from gateau_dagster.assets.selection import (
 from gateau_dagster.assets.steps.metadata import rounded, rows_table
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.evaluation.asset_names import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
-from gateau_dagster.evaluation.registry import asking_benchmarks, asset_of, compared_benchmarks
+from gateau_dagster.features.evaluation.asset_names import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
+from gateau_dagster.features.evaluation.assets.experiment import (
+    contamination_of,
+    experiment_inputs,
+    forecasts_and_outcomes,
+)
+from gateau_dagster.features.evaluation.registry import asking_benchmarks, asset_of, compared_benchmarks
 from gateau_dagster.features.report.feature import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.features.report.further import (
     FurtherSection,
@@ -40,7 +44,7 @@ from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 
 if TYPE_CHECKING:
-    from gateau_dagster.evaluation.statistics.results import ExperimentInputs
+    from gateau_dagster.features.evaluation.statistics.results import ExperimentInputs
     from gateau_dagster.features.report.inputs import ReportInputs
 
 

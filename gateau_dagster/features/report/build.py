@@ -22,12 +22,12 @@ from gateau_dagster.comparison.result import Disputed, MethodComparison, Overlap
 from gateau_dagster.config import PRESETS
 from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.statistics.forecast_outcomes import outcome_text
-from gateau_dagster.evaluation.statistics.results import experiment_section, figure_name, shown
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explanation.card import EvidenceCard, Snippet, evidence_card, html_environment, snippet
 from gateau_dagster.explanation.evidence import Evidence
 from gateau_dagster.explanation.maps import SpanStrip
+from gateau_dagster.features.evaluation.statistics.forecast_outcomes import outcome_text
+from gateau_dagster.features.evaluation.statistics.results import experiment_section, figure_name, shown
 from gateau_dagster.features.report.drawings import benchmark_outcomes, training_facts
 from gateau_dagster.features.report.effort import table_efforts
 from gateau_dagster.features.report.inputs import PresetComparison, ReportInputs, share

@@ -7,9 +7,9 @@ from statistics import median
 from typing import Any
 
 from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.evaluation.benchmark import PageFigure, PageSection
-from gateau_dagster.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
-from gateau_dagster.evaluation.statistics.results import experiment_figures
+from gateau_dagster.features.evaluation.benchmark import PageFigure, PageSection
+from gateau_dagster.features.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
+from gateau_dagster.features.evaluation.statistics.results import experiment_figures
 from gateau_dagster.features.report.inputs import PresetComparison, ReportInputs
 from gateau_dagster.plots import Drawing, agreement_plots, score_plots, training_plots
 from gateau_dagster.plots.training_plots import curve

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gateau_dagster.evaluation.benchmark import PageFigure, PageSection, PageTable
-from gateau_dagster.evaluation.contamination import touched
-from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
-from gateau_dagster.evaluation.judging.judge_answers import tallies
 from gateau_dagster.explanation.card import EvidenceCard, Snippet
 from gateau_dagster.explanation.maps import SpanStrip
+from gateau_dagster.features.evaluation.benchmark import PageFigure, PageSection, PageTable
+from gateau_dagster.features.evaluation.contamination import touched
+from gateau_dagster.features.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
+from gateau_dagster.features.evaluation.judging.judge_answers import tallies
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:  # matplotlib is only needed for drawing
@@ -130,13 +130,13 @@ def _outcomes(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> PageFigure:
 
 
 def _ratings(means: pl.DataFrame) -> Figure:
-    from gateau_dagster.evaluation.statistics.experiment_plots import ratings
+    from gateau_dagster.features.evaluation.statistics.experiment_plots import ratings
 
     return ratings(means, lowest=LOWEST, highest=HIGHEST)
 
 
 def _three_shares(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
-    from gateau_dagster.evaluation.statistics.experiment_plots import three_shares
+    from gateau_dagster.features.evaluation.statistics.experiment_plots import three_shares
     from gateau_dagster.plotting import shortened
 
     counts = [(row["won"], row["tied"], row["lost"]) for row in rows]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import PRESETS, Config, Preset
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.statistics.forecast_outcomes import ForecastOutcome
-from gateau_dagster.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.explanation.maps import EvidenceMaps
+from gateau_dagster.features.evaluation.statistics.forecast_outcomes import ForecastOutcome
+from gateau_dagster.features.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.features.report.further import FurtherSection
 from gateau_dagster.pipeline.losses import UNSEEN, DataLoss, Totals
 from gateau_dagster.selection.combine import ranked_by_score

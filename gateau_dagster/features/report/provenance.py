@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.registry import with_benchmarks
+from gateau_dagster.features.evaluation.registry import with_benchmarks
 
 PACKAGES = (
     "gateau-dagster", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "deepspeed", "dagster",

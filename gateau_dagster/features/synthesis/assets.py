@@ -8,18 +8,19 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.assets.benchmarks import materials
 from gateau_dagster.assets.steps.metadata import source_chart
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.assets.training_mix import mix_tokenizer
-from gateau_dagster.evaluation.contamination import AskedTexts
-from gateau_dagster.evaluation.generation.answering import partly_read_answers
-from gateau_dagster.evaluation.judging.asking import cost_sentence
-from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.registry import asking_benchmarks
-from gateau_dagster.evaluation.server_client import partly_read
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
+from gateau_dagster.features.evaluation.assets.benchmarks import materials
+from gateau_dagster.features.evaluation.assets.judge import JudgeResource
+from gateau_dagster.features.evaluation.contamination import AskedTexts
+from gateau_dagster.features.evaluation.generation.answering import partly_read_answers
+from gateau_dagster.features.evaluation.judging.asking import cost_sentence
+from gateau_dagster.features.evaluation.judging.replies import Replies
+from gateau_dagster.features.evaluation.registry import asking_benchmarks
+from gateau_dagster.features.evaluation.server_client import partly_read
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import (
     CHECKED,
@@ -57,7 +58,6 @@ from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.tables import schema

@@ -20,10 +20,10 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject, Sample, text_digest
 from gateau_dagster.errors import MASK, gateau_command
-from gateau_dagster.evaluation.benchmark import JudgeRequest
-from gateau_dagster.evaluation.judging.asking import Asking
-from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
-from gateau_dagster.evaluation.server_client import UnansweredError
+from gateau_dagster.features.evaluation.benchmark import JudgeRequest
+from gateau_dagster.features.evaluation.judging.asking import Asking
+from gateau_dagster.features.evaluation.judging.replies import Judge, Replies, ServerCall
+from gateau_dagster.features.evaluation.server_client import UnansweredError
 from gateau_dagster.features.synthesis.config import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.features.synthesis.contexts import BETWEEN
 from gateau_dagster.features.synthesis.questions import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import polars as pl
 
 from gateau_dagster.errors import GateauError, MissingUpstreamError
-from gateau_dagster.evaluation.generation.answering import partly_read_answers
+from gateau_dagster.features.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.features.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import none_accepted, yield_sentence
 from gateau_dagster.features.synthesis.config import SECTION, SYNTHETIC_SAMPLES, section_of

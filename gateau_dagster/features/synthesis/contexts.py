@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster.data.near_duplicates import normalised
-from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.features.evaluation.contamination import AskedTexts
 from gateau_dagster.features.synthesis.config import SynthesisConfig
 from gateau_dagster.features.synthesis.passages import (
     SourceDocument,

@@ -8,8 +8,8 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import shard_keys
-from gateau_dagster.evaluation.judging.asking import means
-from gateau_dagster.evaluation.registry import asking_benchmarks, question_settings
+from gateau_dagster.features.evaluation.judging.asking import means
+from gateau_dagster.features.evaluation.registry import asking_benchmarks, question_settings
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
 from gateau_dagster.features.synthesis.config import SECTION, SYNTHETIC_SAMPLES, SynthesisConfig, section_of

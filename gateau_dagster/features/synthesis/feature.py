@@ -8,7 +8,7 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.features.evaluation.server_client import server_key
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import as_samples
 from gateau_dagster.features.synthesis.config import SECTION, UNVERIFIED, VERIFIED

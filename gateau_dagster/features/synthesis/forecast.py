@@ -17,8 +17,8 @@ from gateau_dagster.cli.plan import ASKED_COLUMNS, PlanPart, show_forecasts
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.costs import PlannedCost, Usage
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.estimate.judging import token_counter
-from gateau_dagster.evaluation.judging.asking import (
+from gateau_dagster.features.evaluation.judge_requests import token_counter
+from gateau_dagster.features.evaluation.judging.asking import (
     BudgetError,
     CountTokens,
     check_affordable,
@@ -26,8 +26,8 @@ from gateau_dagster.evaluation.judging.asking import (
     money_of,
     planned_cost,
 )
-from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
-from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.features.evaluation.judging.replies import Replies, ServerCall
+from gateau_dagster.features.evaluation.server_client import server_key
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import (
     AGREEMENT,

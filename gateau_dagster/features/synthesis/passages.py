@@ -20,7 +20,7 @@ from gateau_dagster.data.sample import Reject, shard_of, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.contamination import AskedTexts, ngrams, words
+from gateau_dagster.features.evaluation.contamination import AskedTexts, ngrams, words
 from gateau_dagster.features.synthesis.config import SynthesisConfig
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import plural

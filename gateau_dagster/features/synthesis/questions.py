@@ -15,11 +15,11 @@ import polars as pl
 from gateau_dagster.costs import Usage
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.benchmark import JudgeRequest
-from gateau_dagster.evaluation.grading import without_thoughts
-from gateau_dagster.evaluation.judging.asking import Asking, cost_sentence
-from gateau_dagster.evaluation.judging.replies import BYTES_OF_A_TOKEN, PROMPT, Judge, Replies, ServerCall
-from gateau_dagster.evaluation.server_client import UnansweredError, least_tokens, unread_tokens
+from gateau_dagster.features.evaluation.benchmark import JudgeRequest
+from gateau_dagster.features.evaluation.grading import without_thoughts
+from gateau_dagster.features.evaluation.judging.asking import Asking, cost_sentence
+from gateau_dagster.features.evaluation.judging.replies import BYTES_OF_A_TOKEN, PROMPT, Judge, Replies, ServerCall
+from gateau_dagster.features.evaluation.server_client import UnansweredError, least_tokens, unread_tokens
 from gateau_dagster.features.synthesis.config import GeneratorConfig, SynthesisConfig
 from gateau_dagster.features.synthesis.passages import PASSAGES, SourceDocument, TextPassage, split_passages
 from gateau_dagster.progress import Progress, silent

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.benchmark import PageTable
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explanation.card import evidence_card, snippet
 from gateau_dagster.explanation.maps import EvidenceMaps, SpanStrip, Stretch, evidence_maps
+from gateau_dagster.features.evaluation.benchmark import PageTable
 from gateau_dagster.features.report.further import CandidateCard, FurtherSection
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import CHECKS

@@ -10,14 +10,14 @@ from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.validate import text_ends
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.answering import partly_read_answers
+from gateau_dagster.features.evaluation.assets.judge import JudgeResource
+from gateau_dagster.features.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.features.synthesis.assets import tried
 from gateau_dagster.features.synthesis.candidate_checks import figure_sentence
 from gateau_dagster.features.synthesis.config import SECTION
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.progress import silent
 from gateau_dagster.readable import plural, printable
-from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.lease import whole_store_lease
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage.files import Files

@@ -7,8 +7,6 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import DemoConfig
-from gateau_dagster.evaluation.needle import NeedleOptions
-from gateau_dagster.evaluation.registry import configured_benchmarks
 from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     VALUES,
@@ -28,6 +26,8 @@ from gateau_dagster.features.demo.prepare import (
     write_demo_short_chat,
     write_jsonl,
 )
+from gateau_dagster.features.evaluation.benchmarks.needle import NeedleOptions
+from gateau_dagster.features.evaluation.registry import configured_benchmarks
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
 from gateau_dagster.selection.forecast import forecast
 from tests.selection.builders import ranking

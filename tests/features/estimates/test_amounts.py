@@ -11,10 +11,10 @@ from rich.console import Console
 
 from gateau_dagster import tables
 from gateau_dagster.cli.plan import AMOUNT_COLUMNS, show_forecasts
-from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.features.estimates.amounts import _size, planned_amounts
 from gateau_dagster.features.estimates.estimator import Estimator
 from gateau_dagster.features.estimates.forecast import times_by_grounds
+from gateau_dagster.features.evaluation.benchmark import Generation, Question
 from gateau_dagster.features.training_planner.training_memory import planned_memory
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.observed import state_of
@@ -23,8 +23,8 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import pipeline_on
-from tests.evaluation.quiz import with_quiz
-from tests.evaluation.ruler_files import write_ruler
+from tests.features.evaluation.quiz import with_quiz
+from tests.features.evaluation.ruler_files import write_ruler
 from tests.project import change_config, make_project
 
 VARIANTS = {"methods": ["length"], "fractions": [0.25, 0.5], "also": ["full"]}

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from gateau_dagster.features.evaluation.statistics.compare import Model, compare, total_of
 from rich.console import Console
 
 from gateau_dagster import tables
 from gateau_dagster.cli.plan import plan_record
-from gateau_dagster.evaluation.statistics.compare import Model, compare, total_of
 from gateau_dagster.features.estimates.forecast import show_power
 from gateau_dagster.features.estimates.power import Power, detectable, experiment_power
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from tests.evaluation.quiz import with_quiz
-from tests.evaluation.ruler_files import write_ruler
+from tests.features.evaluation.quiz import with_quiz
+from tests.features.evaluation.ruler_files import write_ruler
 from tests.project import make_project
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.registry import all_benchmarks, asking_benchmarks
+from gateau_dagster.features.evaluation.judged import RatedBenchmark
+from gateau_dagster.features.evaluation.registry import all_benchmarks, asking_benchmarks
 from gateau_dagster.pipeline.declared import pipeline_of
-from tests.evaluation.benchmarks_in_test.quiz import Quiz
-from tests.evaluation.experiment_builders import Unmeasured
-from tests.evaluation.quiz import quiz
+from tests.features.evaluation.benchmarks_in_test.quiz import Quiz
+from tests.features.evaluation.experiment_builders import Unmeasured
+from tests.features.evaluation.quiz import quiz
 from tests.pipeline.code_versions import raise_version
 from tests.pipeline.configured import configured, stale, versions
 
@@ -51,7 +51,7 @@ def test_how_thoughts_are_graded_changes_the_scores_alone(
 ) -> None:
     assert made_again(tmp_path, {}, {"evaluation.thoughts": "keep"}) == {"scores/quiz"}
     before = versions(asking(tmp_path))
-    raise_version(monkeypatch, "gateau_dagster.evaluation.grading.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.features.evaluation.grading.CODE_VERSION")
     found = stale(before, versions(asking(tmp_path)))
     assert "scores/quiz" in found and "answers/quiz" not in found
 
@@ -76,7 +76,7 @@ def test_where_a_server_is_and_how_it_is_asked_changes_none(name: str, value: An
 
 def test_other_code_answers_again(tmp_path: Path, quiz: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = versions(asking(tmp_path))
-    raise_version(monkeypatch, "gateau_dagster.evaluation.generation.answering.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.features.evaluation.generation.answering.CODE_VERSION")
     assert stale(before, versions(asking(tmp_path))) == {*ANSWERS, "experiment", "untouched_experiment", "report"}
 
 
@@ -127,9 +127,9 @@ def test_settings_and_code_that_change_the_questions_count(
     register(monkeypatch)
     assert stale(before, versions(asking(tmp_path))) & BOTH == set()
     with monkeypatch.context() as raised:
-        raise_version(raised, "gateau_dagster.evaluation.contamination.TOUCHED_CODE_VERSION")
+        raise_version(raised, "gateau_dagster.features.evaluation.contamination.TOUCHED_CODE_VERSION")
         assert stale(before, versions(asking(tmp_path))) == {"untouched_experiment", "report"}
-    raise_version(monkeypatch, "gateau_dagster.evaluation.contamination.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.features.evaluation.contamination.CODE_VERSION")
     assert stale(before, versions(asking(tmp_path))) == {*BOTH, "untouched_experiment", "report"}
 
 

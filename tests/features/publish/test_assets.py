@@ -19,13 +19,13 @@ from secret_table import KINDS, SURROUNDINGS, row_with
 
 from gateau_dagster import tables
 from gateau_dagster.data import secret_scan
-from gateau_dagster.evaluation.contamination import OVERLAPS
+from gateau_dagster.features.evaluation.contamination import OVERLAPS
 from gateau_dagster.features.publish.feature import COLUMNS
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
-from tests.evaluation.quiz import quiz
+from tests.features.evaluation.quiz import quiz
 from tests.hub_writing import TOKEN, Hub, hub
 from tests.project import change_config, command_environment, gateau, make_project, sample
 

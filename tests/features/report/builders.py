@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from gateau_dagster.features.evaluation.statistics.experiment import Cost, experiment_rows
+from gateau_dagster.features.evaluation.statistics.results import ExperimentInputs
 from matplotlib.figure import Figure
 
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
-from gateau_dagster.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.explanation.evidence import EvidenceRows
+from gateau_dagster.features.evaluation.benchmark import Benchmark
 from gateau_dagster.features.report.build import build_report
 from gateau_dagster.features.report.drawings import drawings
 from gateau_dagster.features.report.inputs import ReportInputs, compare
@@ -28,8 +28,8 @@ from gateau_dagster.scoring.response_perplexity import perplexity_row
 from gateau_dagster.scoring.segments import CamFigures, cam_row
 from gateau_dagster.selection.combine import combine
 from tests.comparison.frames import described
-from tests.evaluation.builders import heldout_table, needle_table
-from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores
+from tests.features.evaluation.builders import heldout_table, needle_table
+from tests.features.evaluation.experiment_builders import LINES, chosen, experiment_scores
 from tests.project import configured
 
 _VOID = {"meta", "img", "link", "br", "hr", "input", "wbr", "source"}

@@ -27,7 +27,7 @@ from gateau_dagster.features.report.inputs import ReportInputs, compare
 from gateau_dagster.pipeline.losses import DataLoss, Totals, Truncation
 from gateau_dagster.plots.score_plots import MARKS
 from gateau_dagster.readable import printable
-from tests.evaluation.quiz import with_quiz
+from tests.features.evaluation.quiz import with_quiz
 from tests.features.report.builders import (
     NOT_A_NUMBER,
     Page,

@@ -15,7 +15,7 @@ from gateau_dagster.features.report.drawings import drawings
 from gateau_dagster.features.report.inputs import ReportInputs, compare
 from gateau_dagster.plots import Drawing
 from gateau_dagster.plotting import DARK, label, new_figure, to_svg
-from tests.evaluation.builders import heldout_table
+from tests.features.evaluation.builders import heldout_table
 from tests.features.report.builders import Page, inputs, methods, scores
 from tests.project import configured
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.registry import with_benchmarks
+from gateau_dagster.features.evaluation.registry import with_benchmarks
 from gateau_dagster.features.report import provenance as module
 from gateau_dagster.features.report.provenance import configuration_text, package_versions, provenance
 from tests.project import configured

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import polars as pl
 
-from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.features.demo.language import build_tokenizer
+from gateau_dagster.features.evaluation.assets.judge import JudgeResource
+from gateau_dagster.features.evaluation.judging.replies import Replies
 from gateau_dagster.features.synthesis.candidate_checks import Checking
 from gateau_dagster.features.synthesis.config import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.features.synthesis.contexts import contexts
 from gateau_dagster.features.synthesis.passages import candidates
 from gateau_dagster.features.synthesis.questions import Generating, questions
-from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
 from tests.features.synthesis.test_passages import documents, options
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from gateau_dagster.features.evaluation.judging.asking import BudgetError
+from gateau_dagster.features.evaluation.judging.replies import Replies, ServerCall
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from gateau_dagster.config.judge import BudgetConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import MASK
-from gateau_dagster.evaluation.judging.asking import BudgetError
-from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.features.synthesis.candidate_checks import (
     AGREEMENT,
     ASKED,
@@ -57,7 +57,7 @@ from gateau_dagster.features.synthesis.questions import (
 )
 from gateau_dagster.storage.files import Files
 from gateau_dagster.tables import schema
-from tests.evaluation.judges import FakeJudge, settings
+from tests.features.evaluation.judges import FakeJudge, settings
 
 PASSAGES = ["Ann lives in Rome.", "Bob lives in Oslo."]
 EVIDENCE = ["lives in Rome", "lives in Oslo"]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.evaluation.benchmark import Generation, Question
-from gateau_dagster.evaluation.contamination import AskedTexts
 from gateau_dagster.features.demo.language import build_tokenizer
+from gateau_dagster.features.evaluation.benchmark import Generation, Question
+from gateau_dagster.features.evaluation.contamination import AskedTexts
 from gateau_dagster.features.synthesis.contexts import AMONG_PASSAGES, DOCUMENT, Context, PassagePool, context_of
 from gateau_dagster.features.synthesis.passages import candidates
 from gateau_dagster.features.synthesis.scripted_generator import demo_document, facts_in

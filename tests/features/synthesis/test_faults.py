@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.features.evaluation.assets.judge import JudgeResource
+from gateau_dagster.features.evaluation.judging.replies import Replies
 from gateau_dagster.features.synthesis.config import GeneratorConfig
 from gateau_dagster.features.synthesis.passages import candidates
 from gateau_dagster.features.synthesis.questions import MOST_LETTERS, Generating, call, question_prompt, questions
 from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator
-from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
 from tests.fake_server import BEHAVIOURS, Act, FakeServer, Handler, content, refuse, serving
 from tests.features.synthesis.test_passages import documents, options
@@ -155,7 +155,7 @@ def passages() -> Sequence[Mapping[str, Any]]:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_has_its_reason_and_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateau_dagster.evaluation.server_client.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("gateau_dagster.features.evaluation.server_client.FIRST_PAUSE", 0.01)
     fault, rows = FAULTS[name], passages()
     bad, prompt = rows[1], question_prompt(rows[1]["kind"], [each["text"] for each in rows[1]["passages"]])
     with serving(OneFault(fault.act, prompt)) as server:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.evaluation.benchmark import Generation, Question
-from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.features.evaluation.benchmark import Generation, Question
+from gateau_dagster.features.evaluation.contamination import AskedTexts
 from gateau_dagster.features.synthesis import passages as passages_module
 from gateau_dagster.features.synthesis.config import SynthesisConfig
 from gateau_dagster.features.synthesis.passages import (

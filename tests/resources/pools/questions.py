@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateau_dagster.evaluation.benchmark import Generation, Question
+from gateau_dagster.features.evaluation.benchmark import Generation, Question
 
 _KEYS = ("amber", "birch", "coral", "delta")
 

@@ -1,0 +1,251 @@
+"""Make `experiment` and `untouched_experiment`, and the overlaps `contamination/…` and `short_contamination/…`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster.assets.selection import Candidates, chosen_samples, forecast_of
+from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
+from gateau_dagster.assets.steps.step import Step, makes_asset
+from gateau_dagster.config.variants import Variant
+from gateau_dagster.features.evaluation.asset_names import EXPERIMENT, JUDGMENTS, SCORES
+from gateau_dagster.features.evaluation.assets.benchmarks import asked_questions
+from gateau_dagster.features.evaluation.benchmark import Benchmark
+from gateau_dagster.features.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows
+from gateau_dagster.features.evaluation.judged import RatedBenchmark, turn_scores
+from gateau_dagster.features.evaluation.judging.asking import cost_of_judgments
+from gateau_dagster.features.evaluation.registry import asking_benchmarks, scored_benchmarks
+from gateau_dagster.features.evaluation.statistics.experiment import (
+    Cost,
+    configured_gate,
+    experiment_rows,
+    lines_of,
+    reference_of,
+)
+from gateau_dagster.features.evaluation.statistics.forecast_outcomes import (
+    ForecastOutcome,
+    forecast_outcomes,
+    slopes_of,
+)
+from gateau_dagster.features.evaluation.statistics.results import RANDOM, ExperimentInputs
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, SUBSETS, recipe_of
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import Progress
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.selection.evidence import FAR
+from gateau_dagster.selection.forecast import PRIOR, Slopes
+
+_HOUR = 3600.0
+
+
+@makes_asset
+def experiment(step: Step) -> None:
+    """Compare the scores of all variants, question by question."""
+    from gateau_dagster.features.evaluation.statistics.results import experiment_charts, experiment_figures
+
+    for output in step.in_turn():
+        state, chosen = output.state, scored_benchmarks(output.state.config)
+        lines, reference = lines_of(state.config), reference_of(state.config)
+        costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
+        rows = []
+        for done, (name, benchmark) in enumerate(chosen.items(), start=1):
+            with_judge = judged_costs(state, benchmark, costs)
+            reasons = state.read_rejected(f"{SCORES}/{name}")["reason"].to_list()
+            rows.append(
+                experiment_rows(
+                    benchmark, lines, _scores(state, name), with_judge, reference=reference, reasons=reasons
+                )
+            )
+            output.progress(done, len(chosen), "benchmarks", name)
+        table = pl.concat(rows)
+        output.write(table)
+        inputs = experiment_inputs(state, table)
+        for values in experiment_charts(inputs):
+            output.metadata |= amounts_chart(values)
+        figures = experiment_figures(inputs)
+        output.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
+
+
+def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
+    """Return the inputs of the figures and the page; `table`: tables.EXPERIMENT."""
+    judge = state.config.evaluation.judge
+    return ExperimentInputs(
+        table=table,
+        lines=lines_of(state.config),
+        scores={name: _scores(state, name) for name in table["benchmark"].unique(maintain_order=True)},
+        benchmarks=scored_benchmarks(state.config),
+        reference=reference_of(state.config),
+        turns={name: scores_by_turn(state, each) for name, each in scored_benchmarks(state.config).items()},
+        gate=configured_gate(state.config, table),
+        rejected={name: state.read_rejected(f"{SCORES}/{name}") for name in scored_benchmarks(state.config)},
+        currency="" if judge is None else judge.currency,
+    )
+
+
+def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
+    return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
+
+
+def scores_by_turn(state: State, chosen: Benchmark) -> dict[int, dict[str, pl.DataFrame]]:
+    """Return the scores by variant for every turn that was judged; empty if questions have one turn each."""
+    if not isinstance(chosen, RatedBenchmark) or not chosen.several_turns:
+        return {}
+    judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in state.config.variant_set}
+    scores = _scores(state, chosen.name)
+    found = {name: turn_scores(each, judged[name], scale=chosen.scale) for name, each in scores.items()}
+    known = sorted({turn for turns in found.values() for turn in turns})
+    # If no judgment of a turn is readable for a model, its scores of that turn are empty.
+    return {turn: {name: turns.get(turn, scores[name].clear()) for name, turns in found.items()} for turn in known}
+
+
+def finished_experiment(state: State) -> ExperimentInputs | None:
+    """Return the inputs of the experiment if its table and all values are in the store; else None."""
+    if EXPERIMENT not in state.pipeline.by_key:
+        return None
+    names = scored_benchmarks(state.config)
+    scores = [(f"{SCORES}/{name}", variant) for name in names for variant in state.config.variant_set]
+    subsets = [(SUBSETS, name) for name in state.config.variant_set] if SUBSETS in state.pipeline.by_key else []
+    if None in state.table_stamps([(EXPERIMENT, None), *scores, *subsets]).values():
+        return None
+    return experiment_inputs(state, state.read(EXPERIMENT))
+
+
+def forecasts_and_outcomes(
+    state: State, inputs: ExperimentInputs | None, depends: pl.DataFrame
+) -> tuple[list[ForecastOutcome], Slopes]:
+    """Return the forecasts of an experiment's selections beside their outcomes, and the slopes that its models show.
+
+    These forecasts rest on the prior, as before the experiment. The slopes are for the next choice. Without an
+    experiment (`inputs` None) there are none, and the slopes are the prior. `depends`: from selection.dependence.
+    """
+    if inputs is None:
+        return [], PRIOR
+    of_samples = depends.select("sample_id", far=pl.col("dependency").is_in(FAR))
+    selecting = [line for line in inputs.lines if line.series]
+    candidates, told = Candidates(state), {}
+    for line in selecting:
+        if line.series != RANDOM:  # the others are compared with it
+            recipe = recipe_of(state.config, line.variants[0])
+            told[line.name] = forecast_of(state, recipe, depends, chosen_samples(state, recipe, depends, candidates))
+    counts = {}
+    for name in (variant for line in selecting for variant in line.variants):
+        far = state.store.read(SUBSETS, name, ["sample_id"]).join(of_samples, on="sample_id")["far"]
+        counts[name] = (int(far.sum()), int((~far).sum()))
+    kinds = dict(of_samples.iter_rows())
+    return forecast_outcomes(inputs, told, kinds), slopes_of(inputs, counts, kinds)
+
+
+def learned(state: State, depends: pl.DataFrame) -> tuple[list[str], Slopes] | None:
+    """Return a sentence per earlier forecast beside its outcome, and the slopes; None without a finished experiment."""
+    experiment = finished_experiment(state)
+    if experiment is None:
+        return None
+    outcomes, slopes = forecasts_and_outcomes(state, experiment, depends)
+    return [sentence for outcome in outcomes for sentence in outcome.lines], slopes
+
+
+def variant_cost(state: State, variant: Variant) -> Cost:
+    """Return the size of a variant's training set, and the hours of one device for choosing samples and training."""
+    (row,) = state.store.read(CHECKPOINTS, variant.name).iter_rows(named=True)
+    seconds = row["seconds"]
+    return Cost(
+        samples=row["samples"],
+        tokens=row["tokens"],
+        scoring_hours=_scoring_seconds(state, variant) / _HOUR if row["samples"] is not None else None,
+        training_hours=None if seconds is None else seconds * state.config.training.processes / _HOUR,
+    )
+
+
+def judged_costs(state: State, chosen: Benchmark, costs: Mapping[str, Cost]) -> Mapping[str, Cost]:
+    """Return `costs` by variant, with the cost of judging the answers to this benchmark added."""
+    judge = state.config.evaluation.judge
+    if judge is None or not isinstance(chosen, RatedBenchmark):
+        return costs
+    judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in costs}
+    return {name: replace(cost, judge_cost=cost_of_judgments(judge, judged[name])) for name, cost in costs.items()}
+
+
+def _scoring_seconds(state: State, variant: Variant) -> float:
+    """Sum the seconds of every table that the choice reads, directly or transitively, as last computed."""
+    reads = recipe_of(state.config, variant.name).reads
+    tables = state.pipeline.ancestors(asset for asset in reads if asset in state.pipeline.by_key)
+    stamps = [state.stamp(asset, part) for asset in tables for part in state.pipeline.partitions(asset)]
+    return sum(stamp.effort.get("seconds") or 0.0 for stamp in stamps if stamp is not None)
+
+
+RAW, CHAT = "raw_long_sft", "short_chat_mix"
+TEXTS = ("context", "instruction", "response")
+
+
+@makes_asset
+def contamination(step: Step, models: ModelsResource) -> None:
+    """Compare the long samples with a benchmark's questions, which are read once for all shards."""
+    if not step.stale:
+        return
+    asked = AskedTexts.of(asked_questions(step, models))
+    sizes = step.state.store.stamps((RAW, output.partition) for output in step.stale)
+    total, done = sum(stamp.rows or 0 for stamp in sizes.values() if stamp is not None), 0
+    for output in step.in_turn():
+        samples = step.state.read(RAW, ["sample_id", *TEXTS], output.partition)
+        found = ((sample_id, texts) for sample_id, *texts in samples.iter_rows())
+        table = overlaps(_shown(found, done, total, step.progress), asked)
+        done += samples.height
+        output.write(table, computed=samples.height)
+        output.metadata |= _metadata(table, asked)
+
+
+@makes_asset
+def short_contamination(step: Step, models: ModelsResource) -> None:
+    """Compare the short conversations with a benchmark's questions."""
+    for output in step.in_turn():
+        chats, asked = step.state.read(CHAT, ["sample_id", "messages"]), AskedTexts.of(asked_questions(step, models))
+        found = ((sample_id, [each["content"] for each in messages]) for sample_id, messages in chats.iter_rows())
+        table = overlaps(_shown(found, 0, chats.height, step.progress), asked)
+        output.write(table)
+        output.metadata |= _metadata(table, asked)
+
+
+@makes_asset
+def untouched_experiment(step: Step) -> None:
+    """Repeat the experiment over the questions that are not in the data."""
+    for output in step.in_turn():
+        state, asking = output.state, asking_benchmarks(output.state.config)
+        costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
+        lines, reference = lines_of(state.config), reference_of(state.config)
+        found = []
+        for done, (name, chosen) in enumerate(asking.items(), start=1):
+            scores = {variant: state.store.read(f"{SCORES}/{name}", variant) for variant in costs}
+            overlap = contamination_of(state, name)
+            found.append(
+                untouched_rows(chosen, lines, scores, judged_costs(state, chosen, costs), overlap, reference=reference)
+            )
+            output.progress(done, len(asking), "benchmarks", name)
+        table = pl.concat(found)
+        output.write(table)
+        output.metadata["benchmarks_without_an_untouched_question"] = len(asking) - table["benchmark"].n_unique()
+
+
+def _shown(
+    samples: Iterator[tuple[str, Sequence[str]]], done: int, total: int, progress: Progress
+) -> Iterator[tuple[str, Sequence[str]]]:
+    for number, sample in enumerate(samples, start=done + 1):
+        yield sample
+        progress(number, total, "samples")
+
+
+def _metadata(table: pl.DataFrame, asked: AskedTexts) -> dict[str, Any]:
+    return {
+        "questions": len(asked.ids),
+        "questions_found": table["question_id"].n_unique(),
+        "samples_found": table["sample_id"].n_unique(),
+        "ngrams_of_the_prompt_left_out": asked.prompt_ngrams,
+        **first_histogram(table),
+    }
+
+
+def contamination_of(state: State, benchmark: str) -> pl.DataFrame:
+    """Return the overlaps of long samples and conversations with a benchmark's questions: contamination.OVERLAPS."""
+    families = [FAMILY, *([SHORT_FAMILY] if state.config.short_chat is not None else [])]
+    return pl.concat([state.read(f"{family}/{benchmark}") for family in families])

@@ -1,9 +1,0 @@
-"""A benchmark for tests: the quiz's questions, once more."""
-
-from tests.evaluation.benchmarks_in_test.quiz import Quiz
-
-
-class QuizAgain(Quiz):
-    name = "quiz_again"
-    title = "Quiz, once more"
-    asks_as = "quiz"
