@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.prompt import Prompt, build_prompt
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring.segments import segment_prompts
 
 _SPECIALS = ("<unk>", "<s>", "</s>", "###", "Input:", "Instruction:", "Response:")
@@ -158,7 +158,7 @@ def pass_flops(loaded: LoadedModel, prompts: list[Prompt], *, attention_rows: bo
 
     The last layer counts as far as it is computed: for the rows that predict the responses.
     """
-    shape = ModelShape.of(loaded.model.config)
+    shape = model_shape(loaded.model.config)
     lengths, rows = (
         np.array(each, dtype=np.float64)
         for each in ([prompt.length for prompt in prompts], [len(prompt.response) for prompt in prompts])

@@ -41,7 +41,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from gateau_dagster.config.training import LoraConfig, TrainingConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
 from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, join_by_gloo
@@ -317,7 +317,7 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
     loaded = build_model(case.model.shape, name=case.model.name, device=str(arguments.device))
     model = loaded.model.train().requires_grad_(True)
     model.config.use_cache = False
-    shape, parameters = ModelShape.of(model.config), sum(each.numel() for each in model.parameters())
+    shape, parameters = model_shape(model.config), sum(each.numel() for each in model.parameters())
     rows, plan, trained_tokens = row_of(case, settings)
     levers = {"offloads": True, "tile": case.tile} if case.levers == "on" else {}
     planned = planned_memory(

@@ -27,11 +27,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.context_attention import attention_unseen, context_attention
-from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.forward import response_nll
 from gateau_dagster.models.model_config import attention_layers_of
 from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.response_loss import use_chunked_loss
 
@@ -64,7 +64,7 @@ def check(kind: str) -> Row:
         "attention": lambda: _attention(model, kind),
         "packed": lambda: _trains(kind, skips=False),
         "skips": lambda: _trains(kind, skips=True),
-        "work": lambda: "by layer" if ModelShape.of(model.config).each else "by configuration",
+        "work": lambda: "by layer" if model_shape(model.config).each else "by configuration",
     }
     for name, ask in checks.items():
         try:

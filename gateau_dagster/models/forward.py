@@ -37,6 +37,7 @@ from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, narrows_last_layer, packed_states, packs_documents, vocabulary
 from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.models.shapes import known_shape
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
@@ -82,7 +83,7 @@ class Passes:
     shape: ModelShape | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.shape = ModelShape.known(self.loaded.model.config)
+        self.shape = known_shape(self.loaded.model.config)
 
     def enqueue(self, job: NllJob) -> None:
         """Add a prompt to the queue."""

@@ -18,12 +18,12 @@ from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.forward import NllJob, Passes, token_nll
 from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
 from gateau_dagster.models.prompt import Prompt, divided, encode
+from gateau_dagster.models.shapes import known_shape
 from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
 from gateau_dagster.scoring.sample_stream import in_order, rejected
 from gateau_dagster.scoring.sample_table import PROMPT_TOKENS
@@ -112,7 +112,7 @@ def _measured(
     made = unless_out_of_memory(lambda: _means(loaded, documents))
     if made is not None:
         lengths = np.array([len(ids) for ids in documents], dtype=np.float64)
-        shape, flops = ModelShape.known(loaded.model.config), 0.0
+        shape, flops = known_shape(loaded.model.config), 0.0
         if shape is not None:
             flops = float(shape.pass_flops(lengths).sum() + shape.head_flops(float((lengths - 1).sum())))
         work.add(int(lengths.sum()), flops)

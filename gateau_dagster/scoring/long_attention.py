@@ -22,6 +22,7 @@ from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.packing import packed_states
+from gateau_dagster.models.shapes import known_shape
 from gateau_dagster.scoring.sample_table import Numbers
 from gateau_dagster.scoring.span_attention import row_pieces
 
@@ -76,7 +77,7 @@ def long_attention(
             f"selection.options.longattn.layer: {layer}, but {loaded.name} has {collector.calls} layers with attention",
         )
     if work is not None:
-        shape, tokens = ModelShape.known(loaded.model.config), np.array([float(len(ids))])
+        shape, tokens = known_shape(loaded.model.config), np.array([float(len(ids))])
         work.add(len(ids), 0.0 if shape is None else float(long_attention_flops(shape, tokens, layer)[0]))
     return collector.found
 

@@ -27,6 +27,7 @@ from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_mem
 from gateau_dagster.models.model_config import attention_layers_of
 from gateau_dagster.models.packing import packed_states
 from gateau_dagster.models.prompt import build_prompt, encode
+from gateau_dagster.models.shapes import known_shape
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusSums, focus_sums
 from gateau_dagster.scoring.sample_stream import read_ahead, rejected
 
@@ -60,7 +61,7 @@ def pairwise_focus_scores(
             f"{attention_layers_of(loaded.model.config)} layers: use an architecture such as Llama, Qwen or Mistral",
         )
     if work is not None:
-        shape = ModelShape.known(loaded.model.config)
+        shape = known_shape(loaded.model.config)
         work.add(len(ids), 0.0 if shape is None else span_attention_flops(shape, len(ids), plan))
     return torch.stack([layer.to(loaded.device) for layer in collector.layers])
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gateau_dagster.models.flops import EXPERTS_A_TOKEN, model_without_weights
 from gateau_dagster.models.model_config import first_of, spans_of
+from gateau_dagster.models.shapes import EXPERTS_A_TOKEN, model_without_weights
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.shapes import known_shape
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.storage.stamp import sealed, unsealed
@@ -178,7 +179,7 @@ class StepWork:
     """The FLOPs of each step over all ranks, without recomputation and padding; None for an unknown architecture."""
 
     def __init__(self, model: nn.Module, rows: MixRows, *, rank: int | None) -> None:
-        self._shape = ModelShape.known(model.config)  # pyright: ignore[reportArgumentType]
+        self._shape = known_shape(model.config)  # pyright: ignore[reportArgumentType]
         self._rows, self._rank = rows, rank
         self._adapters = 0
         if rank is not None:

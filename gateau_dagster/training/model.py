@@ -23,9 +23,9 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.config.training import LoraConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_rendering import render_chat
-from gateau_dagster.models.flops import model_without_weights
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import answer_ends
+from gateau_dagster.models.shapes import model_without_weights
 from gateau_dagster.storage.documents import RECORD_NAME, record_bytes
 from gateau_dagster.storage.files import prove_leases
 from gateau_dagster.storage.local import fill_with, flush_folder, replace_local

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import TrainerCallback
 
 from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.models.training_attention import NAME
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.readiness import check_packages
@@ -98,7 +99,7 @@ def tiny_case(*, lora: bool = False, tokens: int = 64, short: bool = False, lige
 
 def attention_flops(prepared: Any) -> float:
     """Forward, of what the row's documents attend to."""
-    shape = ModelShape.of(prepared.trainer.model.config)
+    shape = model_shape(prepared.trainer.model.config)
     lengths = np.array(prepared.trainer.train_dataset.lengths, dtype=np.float64)
     return float(shape.attention_flops(lengths).sum())
 

@@ -12,9 +12,10 @@ import pytest
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.models.flops import ModelShape, whole_text_flops
+from gateau_dagster.models.flops import whole_text_flops
 from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.prompt import build_prompt, encode
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring.cherry_selection import alone_prompt, cherry_prompt
 from gateau_dagster.scoring.pair_tables import CAM, pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable, SampleTokens
@@ -96,11 +97,11 @@ def test_planned_and_charged_are_the_same(name: str, kind: str) -> None:
     """Contexts that are cut, one shorter than a segment, one missing; gemma3 has a sliding window."""
     loaded, table = loaded_model(kind), TABLES[name]
     tokens = exact(loaded, samples(), plain_instruction=name == "instruction_embedding")
-    tokens = replace(tokens, shape=ModelShape.of(loaded.model.config))
+    tokens = replace(tokens, shape=model_shape(loaded.model.config))
     assert table.effort is not None
     planned, work = table.effort(tokens), charged(table, loaded, samples())
     assert int(planned.tokens.sum()) == work.tokens > 0
-    flops = planned.flops(ModelShape.of(loaded.model.config)).sum()
+    flops = planned.flops(model_shape(loaded.model.config)).sum()
     assert flops == pytest.approx(work.flops, rel=1e-12)
 
 
@@ -111,7 +112,7 @@ def test_a_sample_that_does_not_fit_takes_nothing() -> None:
     for name, table in TABLES.items():
         assert table.effort is not None
         planned = table.effort(few)
-        assert np.isfinite(planned.flops(ModelShape.of(loaded.model.config))).all()
+        assert np.isfinite(planned.flops(model_shape(loaded.model.config))).all()
         if name not in {"ifd", "instruction_embedding"}:  # which read a part of it
             assert planned.tokens.sum() == 0
     assert list(TABLES["instruction_embedding"].effort(few).tokens) == [10.0] * len(samples())  # type: ignore[misc]

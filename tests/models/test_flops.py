@@ -11,6 +11,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import ForwardWork
+from gateau_dagster.models.shapes import built_shape, known_shape, model_shape
 from tests.error_codes import refused
 from tests.models.test_known_model import NEXT
 from tests.tiny_models import model_config
@@ -37,13 +38,13 @@ _KINDS = ("llama", "qwen3", "mistral", "gemma3_text", "gpt2", "bloom", "phi", "s
 
 
 def shape(kind: str, **changes: Any) -> ModelShape:
-    return ModelShape.of(model_config(kind, **_EXPERTS.get(kind, {}), **changes))
+    return model_shape(model_config(kind, **_EXPERTS.get(kind, {}), **changes))
 
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_against_the_count_of_a_real_pass(kind: str) -> None:
     config = model_config(kind, **_EXPERTS.get(kind, {}))
-    found = ModelShape.of(config)
+    found = model_shape(config)
     whole_matrix = 4 * found.layers * found.heads * found.head_dim * _LENGTH**2  # eager computes what is masked, too
     assert _counted(config) == found.token_flops * _LENGTH + found.head_flops(_LENGTH) + whole_matrix
 
@@ -132,7 +133,7 @@ GEMMA4: dict[str, Any] = {
 def test_as_from_the_configuration_alone(kind: str) -> None:
     config = model_config(kind, **_EXPERTS.get(kind, {}))
     lengths, rows = np.array([2.0, 30.0, 90.0]), np.array([1.0, 4.0, 11.0])
-    built, plain = ModelShape.built(config), ModelShape.of(config)
+    built, plain = built_shape(config), model_shape(config)
     assert built.each and not plain.each
     assert built.token_flops == plain.token_flops and built.head_flops(3) == plain.head_flops(3)
     assert built.pass_flops(lengths).tolist() == plain.pass_flops(lengths).tolist()
@@ -151,7 +152,7 @@ def _counted(config: Any) -> int:
 
 def test_heads_that_differ_by_layer() -> None:
     config = model_config("gemma4_text", **GEMMA4)
-    found = ModelShape.of(config)
+    found = model_shape(config)
     assert [layer.width for layer in found.each] == [4 * 16, 4 * 32] and found.spans == (20, None)
     whole_matrices = 4 * (64 + 128) * _LENGTH**2  # eager computes what is masked, too
     assert _counted(config) == found.token_flops * _LENGTH + found.head_flops(_LENGTH) + whole_matrices
@@ -163,7 +164,7 @@ def test_layers_with_a_state_are_within_a_quarter(kind: str, options: dict[str, 
         options = {"num_heads": 4, "head_dim": 32, "state_size": 16, "n_groups": 1, "num_hidden_layers": 2}
         options |= {"hidden_size": 64, "vocab_size": 400, "chunk_size": 16}
     config = model_config(kind, **options)
-    found = ModelShape.of(config)
+    found = model_shape(config)
     assert found.token_flops > 0 and [layer.width for layer in found.each] == (
         [0, 64] if kind == "qwen3_next" else [0, 0]
     )
@@ -178,5 +179,5 @@ def test_what_cannot_be_built_is_said_by_name() -> None:
         model_type = "other"
 
     with refused("models.flops"):
-        ModelShape.of(OtherConfig())
-    assert ModelShape.known(OtherConfig()) is None
+        model_shape(OtherConfig())
+    assert known_shape(OtherConfig()) is None

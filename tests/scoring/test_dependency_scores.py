@@ -8,8 +8,8 @@ import pytest
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models import forward, memory
-from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import ForwardWork, LoadedModel
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring.dependency_scores import (
     DependencyRule,
     SegmentPairs,
@@ -176,7 +176,7 @@ def test_tokens_and_flops_are_charged() -> None:
     (got,) = _measured(loaded, passages()[:1], work=work)
     assert isinstance(got, MeasuredPairs)
     assert work.tokens == len(got.pairs.alone) * 24 + 12 * 48
-    shape = ModelShape.of(loaded.model.config)
+    shape = model_shape(loaded.model.config)
     head = shape.head_flops(23 * (len(got.pairs.alone) + 12))
     lone, pair = shape.pass_flops(np.array([24.0, 48.0]), np.array([23.0, 23.0]))
     assert work.flops == pytest.approx(len(got.pairs.alone) * lone + 12 * pair + head)

@@ -8,9 +8,9 @@ import torch
 
 from gateau_dagster.models import attention_kernels
 from gateau_dagster.models.attention_kernels import AttentionSpec
-from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.models.mask_pattern import MaskPattern
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring import long_attention as module
 from gateau_dagster.scoring.long_attention import _LayerFigures, _SeenError, long_attention, long_attention_flops
 from tests.error_codes import refused
@@ -95,7 +95,7 @@ def test_no_later_layer_is_run_and_the_work_is_charged() -> None:
     finally:
         for hook in hooks:
             hook.remove()
-    shape, tokens = ModelShape.of(loaded.model.config), np.array([float(len(IDS))])
+    shape, tokens = model_shape(loaded.model.config), np.array([float(len(IDS))])
     assert work.tokens == 2 * len(IDS)
     assert work.flops == pytest.approx(sum(float(long_attention_flops(shape, tokens, layer)[0]) for layer in (0, 1)))
     again = long_attention(loaded, IDS, layer=0)  # an ended pass leaves the model as it was

@@ -17,10 +17,10 @@ from gateau_dagster.config import ModelConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.registry import reads_attention
 from gateau_dagster.models import forward, loading
-from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import LoadedModel, Meter
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_table, perplexity_asset
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import RequestedRow
@@ -220,7 +220,7 @@ def test_an_error_of_the_requests_comes_after_the_outcomes_before_it() -> None:
 
 @pytest.mark.parametrize("perplexity", [True, False])
 def test_the_meter_adds_up_every_pass(perplexity: bool) -> None:
-    loaded, meter, shape = loaded_model("llama"), Meter(), ModelShape.of(loaded_model("llama").model.config)
+    loaded, meter, shape = loaded_model("llama"), Meter(), model_shape(loaded_model("llama").model.config)
     chosen: list[Sample] = samples()
     outcomes(loaded, chosen, meter=meter, perplexity=perplexity, batch_tokens=700)
     full = Meter()

@@ -13,10 +13,10 @@ import torch
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.models import attention_kernels, memory
 from gateau_dagster.models.attention_kernels import AttentionSpec
-from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
+from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring import span_attention
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
@@ -386,7 +386,7 @@ def test_bfloat16_agrees_within_a_percent() -> None:
 def test_tokens_and_flops_are_charged() -> None:
     loaded, ids, work = loaded_model("llama"), _ids(), ForwardWork()
     pairwise_focus_scores(loaded, ids, PLAN, work)
-    shape = ModelShape.of(loaded.model.config)
+    shape = model_shape(loaded.model.config)
     # Spans 5, 8, 11 and 14 of 16 tokens, which begin after 250 - 15 * 16 = 10: 2 FLOPs a layer, head, query, key, size.
     rows = sum(2 * 2 * 4 * 16 * 16 * (10 + 16 * (j + 1)) for j in (5, 8, 11, 14))
     assert work.tokens == len(ids) == 250

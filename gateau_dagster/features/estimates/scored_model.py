@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.models.flops import ModelShape, whole_text_flops
+from gateau_dagster.models.flops import whole_text_flops
 from gateau_dagster.models.known_model import known_model, own_window, parameter_count
+from gateau_dagster.models.shapes import known_shape
 from gateau_dagster.pipeline.model_checks import attention_unseen
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.token_rates import token_rates
@@ -36,7 +37,7 @@ class ScoredModel:
             self.limit = min(self.limit, section.window or own_window(config, name) or self.limit)
         self._shows_attention = True
         if self.causal and self.known.config is not None:
-            self.shape = ModelShape.known(self.known.config)
+            self.shape = known_shape(self.known.config)
             self._shows_attention = attention_unseen(config, name, state.model_digests[name]) is None
 
     def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:

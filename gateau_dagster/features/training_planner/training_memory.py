@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from gateau_dagster.config import Config
 from gateau_dagster.config.training import LoraConfig, TrainingConfig, check_sequence_parallel
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.flops import alike
 from gateau_dagster.models.known_model import known_model
+from gateau_dagster.models.shapes import alike
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.planned_training import mixed_lengths, training_recipes
