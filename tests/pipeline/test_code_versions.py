@@ -36,14 +36,6 @@ CONSTANTS: dict[str, set[str]] = {
     "data.input_index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "data.document_split.CODE_VERSION": {"document_split"},
-    # Where a benchmark asks questions, or a judge is there: see tests/features/evaluation.
-    "evaluation.contamination.CODE_VERSION": set(),
-    "evaluation.contamination.TOUCHED_CODE_VERSION": set(),
-    "evaluation.judging.characteristics.CODE_VERSION": {"sample_ratings"},  # and `characteristics`, if it is asked for
-    "features.evaluation.declarations.PAIRS_CODE_VERSION": set(),
-    "evaluation.grading.CODE_VERSION": set(),  # see tests/features/evaluation
-    "evaluation.judged.CODE_VERSION": set(),  # of judgments, of which there are none here
-    "features.text_mix.mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
     "training.launch.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
@@ -58,10 +50,9 @@ CONSTANTS: dict[str, set[str]] = {
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
-    "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
     **{constant: made for each in of_features("CODE_VERSIONS").values() for constant, made in each.items()},
 }
-OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see tests/features/evaluation
+OF_ANSWERS = "features.evaluation.generation.answering.CODE_VERSION"  # see tests/features/evaluation
 # Tables of methods and rules say their version where they are declared.
 OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "span_attention/long", "embedding/enc",
              "instruction_embedding/long", "long_attention/long")  # fmt: skip

@@ -182,7 +182,7 @@ def judged_versions(folder: Path) -> dict[str, str]:
     ("constant", "asset"),
     [
         ("features.evaluation.declarations.PAIRS_CODE_VERSION", "pairwise/mt_bench"),
-        ("evaluation.judging.characteristics.CODE_VERSION", "characteristics"),
+        ("features.evaluation.judging.characteristics.CODE_VERSION", "characteristics"),
     ],
 )
 def test_each_is_made_again_by_other_code(

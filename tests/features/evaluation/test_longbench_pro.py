@@ -17,6 +17,7 @@ from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import asked, chosen, project, values
+from tests.project import ROOT
 
 METRIC_OF = {
     "NDCG": ("T1.1", "T1.2"),
@@ -183,7 +184,7 @@ def test_missing_files_are_named(data: str | None, code: str, tmp_path: Path) ->
 
 
 def test_the_documented_command_makes_samples_labelled_by_the_experts(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/how-to/selection.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/selection.md").read_text(encoding="utf-8")
     found = re.search(r'^python -c "(import polars.*?)"$', page, re.DOTALL | re.MULTILINE)
     assert found is not None
     write(tmp_path, row(0, answer=["a", "b"]), row(1, contextual_requirement="Partial"))
