@@ -92,7 +92,7 @@ class Feature:
       `check_start(state, plan)`, before the first of a refresh's runs, raises GateauError if one of them would fail.
       `check_plan(state, plan)`, before each, raises it if a server lacks its key, or if its budget does not suffice.
       `gateau validate` calls both without a plan, for all that is required.
-    - `report`: `sections(state)` of the page.
+    - `report`: `sections(state)` of the page, and `notes(state)` on its first screen, each markupsafe.Markup.
     - `commands`: COMMANDS, and TRIALS of `gateau validate`.
     - `error_codes.yaml`: cause and cure of its errors by code.
     - `forms`: `read_conversation(turns, tools, fields, how)` returns an id, and the texts of the samples, of a record

@@ -108,6 +108,7 @@ def _inputs(state: State) -> "ReportInputs":
         experiment=experiment,
         **(_forecast(state, experiment) if {CAM, LENGTHS} <= assets and lacking_for_forecast(state) is None else {}),
         further=further_sections(state),
+        notes=[note for notes in hooks("report", "notes") for note in notes(state)],
         fingerprints={
             asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
             for (asset, partition), stamp in recorded.items()

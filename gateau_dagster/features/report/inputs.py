@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from gateau_dagster.comparison.result import MethodComparison
@@ -68,6 +69,8 @@ class ReportInputs:
     """The forecast of the choice, before any training; None without `cam` and theta_B's perplexities."""
     forecast_warnings: Sequence[str] = ()
     """Sentences from selection.forecast.choice_warnings."""
+    notes: Sequence[Markup] = ()
+    """Notes of features, shown below the forecast."""
     outcomes: Sequence[ForecastOutcome] = ()
     """Forecasts for the experiment's models beside what came of them."""
     training_log: Sequence[Mapping[str, Any]] | None = None

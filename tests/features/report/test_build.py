@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from gateau_dagster.data.rejects import RejectKind, Rejects
 from gateau_dagster.explanation.card import snippet
@@ -73,9 +74,9 @@ def test_the_first_screen_says_which_samples_were_chosen_and_what_to_do_with_the
     assert "gateau export messages" in summary and "selected_subset.parquet" in summary
 
 
-def test_the_demo_says_how_to_see_the_same_of_real_text(plain: Page) -> None:
-    assert "make demo MODEL=" in _page(config=configured(demo={})).text("summary")
-    assert "make demo MODEL=" not in plain.text("summary")
+def test_notes_of_features_are_on_the_first_screen(plain: Page) -> None:
+    shown = _page(notes=[Markup("See <code>this</code>."), Markup("And that.")]).text("summary")
+    assert "See this." in shown and "And that." in shown and "See this." not in plain.text("summary")
 
 
 def test_the_data_stands_in_one_table_where_it_is_known() -> None:
