@@ -37,7 +37,6 @@ import polars as pl
 import torch
 from common import benchmark_parser, estimate_text, machine, say, settings_of, show, table, write_json
 from common_selection import LabelledCase, Record, Tables, asked, method_scores
-from gateau_dagster.features.evaluation.statistics.compare import Interval
 from kinds import KINDS, groups, harder_samples, needs_far_context
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
@@ -56,6 +55,7 @@ from gateau_dagster.features.demo.language import (
 from gateau_dagster.features.demo.pair import LONG_WINDOW, build_pair, pair_config, pair_is_current, rate_factor
 from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
 from gateau_dagster.features.demo.prepare import demo_samples
+from gateau_dagster.features.evaluation.statistics.compare import Interval
 from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies, token_sums
 from gateau_dagster.selection.forecast import Forecast, forecast, mismatch
 from gateau_dagster.selection.rules import chosen_ids

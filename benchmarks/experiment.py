@@ -25,14 +25,14 @@ import polars as pl
 import real_text
 import yaml
 from common import benchmark_parser, machine, say, settings_of, write_json
-from gateau_dagster.features.evaluation.statistics.compare import TAIL, Matrix, VarianceSource, half_width, holm, paired
-from gateau_dagster.features.evaluation.statistics.experiment import lines_of
 from real_text_kinds import FAR_KINDS, KINDS, NEEDS
 from real_text_passages import Passages, read_questions
 
 from gateau_dagster.api import Project
 from gateau_dagster.config.variants import BASE
 from gateau_dagster.features.estimates.power import detectable
+from gateau_dagster.features.evaluation.statistics.compare import TAIL, Matrix, VarianceSource, half_width, holm, paired
+from gateau_dagster.features.evaluation.statistics.experiment import lines_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage.local import write_if_other
 

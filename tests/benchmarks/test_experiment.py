@@ -17,14 +17,14 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from gateau_dagster.features.evaluation.statistics.compare import holm
-from gateau_dagster.features.evaluation.statistics.experiment import reference_of
 
 from gateau_dagster.api import Project
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.features.evaluation.benchmark import Measured
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.evaluation.statistics.compare import holm
+from gateau_dagster.features.evaluation.statistics.experiment import reference_of
 from gateau_dagster.models.forward import response_nll
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.loading import load_model

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateau_dagster.features.evaluation.statistics.experiment import lines_of
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import VariantsConfig
+from gateau_dagster.features.evaluation.statistics.experiment import lines_of
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.recipes import MIXES, Recipe, check_variants, recipe_of, selections

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from gateau_dagster.features.evaluation.statistics.compare import Model, compare, total_of
 from rich.console import Console
 
 from gateau_dagster import tables
 from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.features.estimates.forecast import show_power
 from gateau_dagster.features.estimates.power import Power, detectable, experiment_power
+from gateau_dagster.features.evaluation.statistics.compare import Model, compare, total_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

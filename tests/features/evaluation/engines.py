@@ -4,11 +4,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
-from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
-
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.features.evaluation.benchmark import Generation, Question
+from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
+from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.models.loaded import LoadedModel
 from tests.tiny_models import loaded_model, text, tokenizer
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from gateau_dagster.features.evaluation.statistics.experiment import Line
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.features.evaluation.benchmark import Benchmark, Materials, Measured, MeasuredBenchmark
+from gateau_dagster.features.evaluation.statistics.experiment import Line
 from tests.project import configured
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from gateau_dagster.features.evaluation.generation.answering import AnsweringResult, Row, answer_all
 
 from gateau_dagster.features.evaluation.benchmark import Question
 from gateau_dagster.features.evaluation.generation import answering
+from gateau_dagster.features.evaluation.generation.answering import AnsweringResult, Row, answer_all
 from tests.features.evaluation.engines import Noting, question
 
 TWO = question("two", "a", "b")

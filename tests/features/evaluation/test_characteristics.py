@@ -5,11 +5,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from gateau_dagster.features.evaluation.judging.asking import BudgetError
-from gateau_dagster.features.evaluation.judging.replies import Replies, Reply
 
 from gateau_dagster.features.evaluation.forecast import judging_record
 from gateau_dagster.features.evaluation.judge_requests import rated_samples
+from gateau_dagster.features.evaluation.judging.asking import BudgetError
+from gateau_dagster.features.evaluation.judging.replies import Replies, Reply
 from gateau_dagster.features.evaluation.planned_judging import check_servers, planned_judging
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project

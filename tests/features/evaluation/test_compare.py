@@ -7,6 +7,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.features.evaluation.registry import all_benchmarks
+from gateau_dagster.features.evaluation.statistics import compare as compare_module
 from gateau_dagster.features.evaluation.statistics.compare import (
     Matrix,
     Model,
@@ -26,12 +32,6 @@ from gateau_dagster.features.evaluation.statistics.compare import (
     seed_spread,
     total_of,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from gateau_dagster.config.base import Section
-from gateau_dagster.features.evaluation.registry import all_benchmarks
-from gateau_dagster.features.evaluation.statistics import compare as compare_module
 from tests.project import configured
 
 

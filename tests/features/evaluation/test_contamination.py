@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from gateau_dagster.features.evaluation.statistics.experiment import Cost, Line, experiment_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +36,7 @@ from gateau_dagster.features.evaluation.contamination import (
     without_touched,
     words,
 )
+from gateau_dagster.features.evaluation.statistics.experiment import Cost, Line, experiment_rows
 from gateau_dagster.tables import schema
 from tests.features.evaluation.experiment_builders import chosen, scores
 

@@ -5,6 +5,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.errors import GateauError
+from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.evaluation.statistics.experiment import (
     Cost,
     GateResult,
@@ -17,10 +21,6 @@ from gateau_dagster.features.evaluation.statistics.experiment import (
     mean_cost,
     reference_of,
 )
-
-from gateau_dagster import tables
-from gateau_dagster.errors import GateauError
-from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
 from tests.features.evaluation.experiment_builders import LINES, chosen, experiment_scores, scores
 from tests.project import configured

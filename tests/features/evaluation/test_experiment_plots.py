@@ -3,12 +3,12 @@
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.colors import to_hex
+
 from gateau_dagster.features.evaluation.statistics.compare import Outcomes
 from gateau_dagster.features.evaluation.statistics.experiment_plots import by_group, grids, outcome_bars, over_amounts
 from gateau_dagster.features.evaluation.statistics.experiment_plots import values_and_differences as drawn
 from gateau_dagster.features.evaluation.statistics.results import amounts
-from matplotlib.colors import to_hex
-
 from gateau_dagster.features.report.build import stack
 from gateau_dagster.plotting import SELECTED, to_svg
 from tests.features.report.builders import experiment_inputs

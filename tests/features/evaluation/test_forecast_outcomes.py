@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from gateau_dagster.features.evaluation.statistics.experiment import Cost, Line, experiment_rows
 from gateau_dagster.features.evaluation.statistics.forecast_outcomes import (
     far_questions,
@@ -11,7 +12,6 @@ from gateau_dagster.features.evaluation.statistics.forecast_outcomes import (
     slopes_of,
 )
 from gateau_dagster.features.evaluation.statistics.results import ExperimentInputs
-
 from gateau_dagster.selection.forecast import PRIOR, VERDICTS
 from gateau_dagster.selection.wording import forecast_lines
 from tests.features.evaluation.experiment_builders import chosen, scores

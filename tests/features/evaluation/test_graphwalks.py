@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from gateau_dagster.features.evaluation.statistics.results import _natural
 
 from gateau_dagster.features.evaluation.benchmarks.graphwalks import character_range, final_nodes, node_f1
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.evaluation.statistics.results import _natural
 from tests.error_codes import refused
 from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
 

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.features.evaluation.benchmark import Generation
+from gateau_dagster.features.evaluation.generation import in_process
 from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.features.evaluation.generation.in_process import (
     Decoded,
@@ -15,10 +19,6 @@ from gateau_dagster.features.evaluation.generation.in_process import (
     decode,
     pads_left,
 )
-
-from gateau_dagster.data.sample import Reject
-from gateau_dagster.features.evaluation.benchmark import Generation
-from gateau_dagster.features.evaluation.generation import in_process
 from gateau_dagster.models.model_config import learned_positions
 from tests.features.evaluation.engines import prompts, question, ragged, tiny
 from tests.tiny_models import text, tokenizer

@@ -5,6 +5,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
+
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.features.evaluation.benchmark import Generation, Question
+from gateau_dagster.features.evaluation.judged import mean_scores, quoted, rating, turn_scores, verdict
 from gateau_dagster.features.evaluation.judging.characteristics import (
     CHARACTERISTICS,
     characteristics_table,
@@ -16,12 +22,6 @@ from gateau_dagster.features.evaluation.judging.characteristics import (
 )
 from gateau_dagster.features.evaluation.judging.judge_answers import judge_answers
 from gateau_dagster.features.evaluation.judging.replies import Replies
-from scipy import stats
-
-from gateau_dagster import tables
-from gateau_dagster.data.sample import Sample
-from gateau_dagster.features.evaluation.benchmark import Generation, Question
-from gateau_dagster.features.evaluation.judged import mean_scores, quoted, rating, turn_scores, verdict
 from gateau_dagster.storage.files import Files
 from tests.features.evaluation.judges import FakeJudge, settings
 

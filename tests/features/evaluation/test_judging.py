@@ -12,6 +12,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.costs import Usage
+from gateau_dagster.errors import TransientError
+from gateau_dagster.features.evaluation.judged import verdict
 from gateau_dagster.features.evaluation.judging.asking import (
     EXPECTED_REPLY,
     BudgetError,
@@ -35,11 +40,6 @@ from gateau_dagster.features.evaluation.judging.judge_answers import (
     wanted_of,
 )
 from gateau_dagster.features.evaluation.judging.replies import Replies, Reply, ServerCall
-
-from gateau_dagster import tables
-from gateau_dagster.costs import Usage
-from gateau_dagster.errors import TransientError
-from gateau_dagster.features.evaluation.judged import verdict
 from gateau_dagster.features.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
 from tests.features.evaluation.builders import answers

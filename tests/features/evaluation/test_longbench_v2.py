@@ -6,10 +6,10 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from gateau_dagster.features.evaluation.statistics.results import _natural
 
 from gateau_dagster.features.evaluation.benchmarks.longbench_v2 import chosen_letter
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.evaluation.statistics.results import _natural
 from tests.error_codes import refused
 from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
 

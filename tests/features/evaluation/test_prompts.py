@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from gateau_dagster.features.evaluation.generation.answering import AskedTurn
-from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder, cut_middle, turn_endings
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.features.evaluation.generation.answering import AskedTurn
+from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder, cut_middle, turn_endings
 from gateau_dagster.training.encode import conversation_pieces
 from tests.error_codes import refused
 from tests.features.evaluation import official

@@ -5,6 +5,7 @@ from statistics import fmean
 
 import polars as pl
 import pytest
+
 from gateau_dagster.features.evaluation.statistics.compare import compare
 from gateau_dagster.features.evaluation.statistics.experiment import GateResult, Line
 from gateau_dagster.features.evaluation.statistics.results import (
@@ -21,7 +22,6 @@ from gateau_dagster.features.evaluation.statistics.results import (
     shown,
     signed,
 )
-
 from tests.features.evaluation.experiment_builders import LINES, chosen, experiment_scores, scores
 from tests.features.report.builders import DEPTHS, LENGTHS, Page, experiment_inputs, inputs, inputs_of, page_of
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from gateau_dagster.features.evaluation.statistics.experiment import Cost, experiment_rows
-from gateau_dagster.features.evaluation.statistics.results import ExperimentInputs
 from matplotlib.figure import Figure
 
 from gateau_dagster import tables
@@ -19,6 +17,8 @@ from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.explanation.evidence import EvidenceRows
 from gateau_dagster.features.evaluation.benchmark import Benchmark
+from gateau_dagster.features.evaluation.statistics.experiment import Cost, experiment_rows
+from gateau_dagster.features.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.features.report.build import build_report
 from gateau_dagster.features.report.drawings import drawings
 from gateau_dagster.features.report.inputs import ReportInputs, compare

@@ -3,11 +3,11 @@
 import numpy as np
 import polars as pl
 import pytest
-from gateau_dagster.features.evaluation.judging.characteristics import CHARACTERISTICS
-from gateau_dagster.features.evaluation.judging.judge_answers import PAIRWISE
 
 from gateau_dagster import tables
 from gateau_dagster.features.evaluation.contamination import OVERLAPS, UNTOUCHED
+from gateau_dagster.features.evaluation.judging.characteristics import CHARACTERISTICS
+from gateau_dagster.features.evaluation.judging.judge_answers import PAIRWISE
 from gateau_dagster.features.report.build import _environment
 from gateau_dagster.features.report.further import (
     FurtherSection,

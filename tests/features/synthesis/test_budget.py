@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateau_dagster.features.evaluation.judging.replies import Replies
 
 from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.evaluation.judging.replies import Replies
 from gateau_dagster.features.synthesis import PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.config import SYNTHETIC_SAMPLES, GeneratorConfig
 from gateau_dagster.features.synthesis.forecast import (

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Outcome
-from gateau_dagster.features.evaluation.generation.in_process import InProcess
-from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
 
 from gateau_dagster import tables
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import Piece, PieceResult, ShardResult
 from gateau_dagster.features.evaluation.assets.answering import pool_answers
+from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Outcome
+from gateau_dagster.features.evaluation.generation.in_process import InProcess
+from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.models import ModelsResource

@@ -12,7 +12,6 @@ from typing import Any
 import dagster as dg
 import polars as pl
 import pytest
-from gateau_dagster.features.evaluation.judging.asking import BudgetError
 from rich.console import Console
 
 from gateau_dagster import tables
@@ -20,6 +19,7 @@ from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.cli.commands import command_line
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.evaluation.forecast import judging_record, show_judging
+from gateau_dagster.features.evaluation.judging.asking import BudgetError
 from gateau_dagster.features.evaluation.planned_judging import check_budget, planned_judging
 from gateau_dagster.features.evaluation.server_client import Client
 from gateau_dagster.storage import Stamp

@@ -10,6 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
+
+from gateau_dagster import tables
+from gateau_dagster.config import ModelConfig
+from gateau_dagster.config.base import Section
+from gateau_dagster.features.evaluation import benchmarks
+from gateau_dagster.features.evaluation.assets.benchmarks import answer_questions, materials, measured_models
+from gateau_dagster.features.evaluation.benchmark import Materials, Measured, Question, QuestionBenchmark
 from gateau_dagster.features.evaluation.generation.answering import (
     Answer,
     AnsweringResult,
@@ -18,13 +25,6 @@ from gateau_dagster.features.evaluation.generation.answering import (
 )
 from gateau_dagster.features.evaluation.generation.in_process import InProcess
 from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
-
-from gateau_dagster import tables
-from gateau_dagster.config import ModelConfig
-from gateau_dagster.config.base import Section
-from gateau_dagster.features.evaluation import benchmarks
-from gateau_dagster.features.evaluation.assets.benchmarks import answer_questions, materials, measured_models
-from gateau_dagster.features.evaluation.benchmark import Materials, Measured, Question, QuestionBenchmark
 from gateau_dagster.features.evaluation.registry import all_benchmarks, scored_benchmarks
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.progress import silent

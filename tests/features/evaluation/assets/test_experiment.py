@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 import polars as pl
 import pytest
-from gateau_dagster.features.evaluation.statistics.experiment import Cost
 
 from gateau_dagster import tables
 from gateau_dagster.assets.runs.checks import checked
@@ -24,6 +23,7 @@ from gateau_dagster.features.evaluation.assets.experiment import (
 )
 from gateau_dagster.features.evaluation.benchmarks.mt_bench import MtBench, MtBenchOptions
 from gateau_dagster.features.evaluation.registry import all_benchmarks
+from gateau_dagster.features.evaluation.statistics.experiment import Cost
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage import Stamp
