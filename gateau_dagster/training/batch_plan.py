@@ -150,6 +150,8 @@ def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> l
         rows[row].append(document)
         room[row] -= length
         insort(by_room, (room[row], row))
+        # Close the oldest row, however empty it is: no document is then more than OPEN_ROWS rows from its place in the
+        # order.
         if len(open_rows) > OPEN_ROWS:
             oldest = open_rows.popleft()
             del by_room[bisect_left(by_room, (room[oldest], oldest))]
@@ -185,6 +187,7 @@ def mix_order(keys: Sequence[tuple[str, str]], seed: int) -> list[int]:
 
 
 def _place(*key: object) -> bytes:
+    # A hash and not a shuffle: a new document moves no others, and no release of a library changes the order.
     return hashlib.sha256("/".join(str(part) for part in key).encode("utf-8", errors="surrogatepass")).digest()
 
 
@@ -234,6 +237,8 @@ class BatchPlan:
         It is the sum of the squared lengths of its documents or, if `concatenated`, the squared length of the row.
         lengths: tokens of each document.
         """
+        # Attention only: packed rows hold almost equal numbers of tokens, so the linear part of their costs hardly
+        # differs.
         sizes = [[lengths[document.row] for document in row] for row in self.rows]
         costs = [sum(row) ** 2 if self.concatenated else sum(length**2 for length in row) for row in sizes]
         return np.array(costs, dtype=np.int64)

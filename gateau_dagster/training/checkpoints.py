@@ -1,5 +1,13 @@
 """Write the checkpoints of an unfinished run completely, verify them on resuming, and handle a full disk."""
 
+# Why a marker: the Trainer and DeepSpeed write a checkpoint as many files, from several ranks. A folder that a kill
+# left half written looks like a whole one. So a checkpoint counts only once all ranks have passed a barrier and rank 0
+# has written the digests of its files.
+#
+# What it costs: each save reads the checkpoint once for its digests, and each resume reads one again. Two are kept,
+# because the newest may turn out damaged. While the next one is written, there are three on the disk.
+# `training.save_steps` weighs the steps that a kill costs against the time of saving.
+
 import json
 import logging
 import re
@@ -148,6 +156,7 @@ def discard_damaged(work: Path, say: Callable[[str], None]) -> None:
 
     torch and safetensors read damaged numbers without an error.
     """
+    # From the newest: an older one is read only if all newer ones are damaged.
     for folder in reversed(complete_checkpoints(work)):
         others = damaged_files(folder)
         if not others:

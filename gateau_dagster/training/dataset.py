@@ -151,6 +151,7 @@ class MixRows(Dataset[list[TrainingDocument]]):
 
     def _document(self, document: MixDocument) -> TrainingDocument:
         row = document.row
+        # int32 in the mix, int64 for the rows of the next pass only: torch needs it to look up labels in the logits.
         input_ids, labels = (torch.tensor(self._mix[name][row].to_numpy()).long() for name in ("input_ids", "labels"))
         labels[0] = IGNORED
         weights = None if self._by_prefix is None else self._by_prefix[: self.lengths[row]]
@@ -227,6 +228,7 @@ class SideBySide:
         documents = [each for row in rows for each in row]
         sequences = rows if self.joined else [[each] for each in documents]
         lengths = [sum(each.input_ids.numel() for each in sequence) for sequence in sequences]
+        # int32, because FlashAttention accepts no other type.
         starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
         positions = [*map(torch.arange, lengths)] if self.joined else [each.positions for each in documents]
         batch: Batch = {

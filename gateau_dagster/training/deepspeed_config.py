@@ -5,6 +5,12 @@ Sections `optimizer` and `scheduler` are removed once they agree. AdamW and the 
 DeepSpeed and without it (DeepSpeed's own would decay the norms' weights, and warm up logarithmically).
 """
 
+# Why contradictions end a run: a usual file repeats half of `training`. transformers compares some of these values,
+# too, but only in the training process, which starts after all scoring. Here they are compared before any model runs.
+#
+# When another way is better: a preset (`zero1` to `zero3_offload`) repeats nothing and cannot contradict. A file is for
+# what presets lack, such as bucket sizes or disks for offloading.
+
 import json
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -78,6 +84,7 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
                 mistake = f"DeepSpeed has no key {name!r}: did you mean {close[0]!r}?"
                 raise GateauError("training.deepspeed", f"training.deepspeed: {mistake}")
     try:
+        # A deep copy, because `_completed` writes into sections that all presets share.
         copied = json.loads(json.dumps({**_COMMON, **config}, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise GateauError(

@@ -5,6 +5,10 @@ tokens of every assistant answer and the token that ends it. An answer and its q
 models.prompt.divided.
 """
 
+# Why pieces: the loss needs the border of each answer in tokens. A search for markers in the tokens of the whole text
+# fails where a text repeats a marker. transformers can mark the tokens of answers, too, but only where the chat
+# template has `{% generation %}` around them. Few templates do.
+
 from __future__ import annotations
 
 import sys
@@ -129,6 +133,7 @@ def _encode_turns(
     _check_answers(kept)
     kept = flagged_turns(kept, trained_turns)
     wanted, room, truncated = sum(map(_is_learned, kept)), max_length, 0
+    # Each round has less room, so this ends: with too little of it, `fitted_turns` refuses the sample.
     while True:
         if truncation == "context":
             kept, cut = fitted_turns(tokenizer, kept, tools, max_tokens=room)

@@ -3,6 +3,13 @@
 Training runs in separate processes.
 """
 
+# Why separate processes: several ranks need them in any case. If the system kills a rank for lack of memory, the run is
+# still there to report it. The price is that each attempt imports the libraries and loads the base model again.
+#
+# Why a file: a launcher may start ranks on other machines, and need not pass on the environment. All launchers can pass
+# a path. For the same reason a rank writes its failure to a file: the status of a launcher says little, and torchrun's
+# is 1 for any failure.
+
 import json
 import os
 import shutil
@@ -232,6 +239,7 @@ def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] 
         cuda: whether this machine, or a machine that the ranks will run on, may have a GPU.
         base: the environment to which the variables are added.
     """
+    # Without the variable, torchrun allows each of several ranks one thread, and torch by itself all cores.
     threads = max(1, (os.cpu_count() or 1) // processes)
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     if not cuda:

@@ -73,7 +73,6 @@ def _parts(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def _states(model: PreTrainedModel) -> Tensor:
-    """Return the last hidden states of a few tokens."""
     ids = probe_ids(model, _PROBE)[None]
     borders = torch.tensor([0, _PROBE], dtype=torch.int32, device=ids.device)  # for attention within documents
     return probed_states(model, input_ids=ids, cu_seq_lens_q=borders, cu_seq_lens_k=borders)
@@ -81,6 +80,8 @@ def _states(model: PreTrainedModel) -> Tensor:
 
 def _tile(parts: Sequence[nn.Module], *, tokens: int, count: int | None) -> None:
     for part in parts:
+        # The method is replaced, and no module put around: parameters keep their names, which checkpoints and adapters
+        # use.
         part.forward = partial(_forward, module=part, layer=part.forward, tokens=tokens, count=count)
 
 
@@ -169,7 +170,8 @@ class _Tiles(torch.autograd.Function):
 
 
 def _split(states: Tensor, tiles: int) -> tuple[Tensor, ...]:
-    """Return `tiles` parts [1, tokens, hidden] of states [..., hidden], some empty if there are fewer tokens."""
+    # Always `tiles` parts, some empty if there are fewer tokens: under ZeRO-3 all ranks gather the weights equally
+    # often.
     return states.reshape(1, -1, states.shape[-1]).tensor_split(tiles, dim=1)
 
 
@@ -202,6 +204,6 @@ def has_offloaded_checkpoints(model: nn.Module) -> bool:
 
 
 def _offloaded(layer: Callable[..., Any], *inputs: Any, checkpoint: Callable[..., Any]) -> Any:
-    """Run a layer under `checkpoint`, which saves its inputs outside its hooks, and therefore on the CPU."""
+    # `checkpoint` saves its inputs outside its own hooks, and `save_on_cpu` then moves them.
     with save_on_cpu(pin_memory=any(getattr(each, "is_cuda", False) for each in inputs)):
         return checkpoint(layer, *inputs)

@@ -1,5 +1,11 @@
 """Report the progress of a training run, and log one line per step, without duplicates or gaps after a resume."""
 
+# Why a file beside the Trainer's `log_history`: that one reaches the disk with a checkpoint only. The process of the
+# run shows progress from this file, on whichever machine rank 0 is. A resumed run cuts it to its checkpoint first, so
+# that no step is in it twice.
+#
+# Each line carries its digest: a damaged line is one missing step, and not a wrong curve.
+
 import json
 import logging
 import resource

@@ -1,5 +1,12 @@
 """Load the model to train, add low-rank adapters (LoRA, Hu et al. 2021), and write it as a folder with a model card."""
 
+# Why master weights are in float32: an update is often smaller than the distance of two bfloat16 numbers, and would be
+# rounded away.
+#
+# Why the result is a plain folder, in `training.dtype` and with merged adapters: whoever loads it needs neither
+# DeepSpeed nor peft, and transformers, servers and the evaluation read it alike. The price is a full copy of the model
+# for each variant. Where many adapters share one base model, separate adapters would save disk and memory.
+
 import html
 import json
 import shutil
@@ -419,6 +426,8 @@ def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> 
         model: the result of `with_adapters`.
         state: the whole state of the model, if the model holds only a part (ZeRO-3); default: `model.state_dict()`.
     """
+    # peft could merge by itself, but under ZeRO-3 a rank holds only a part of each weight. So the gathered state is
+    # merged.
     whole = model.state_dict() if state is None else state
     modules: dict[str, Any] = dict(model.named_modules())
     merged: dict[str, Tensor] = {}

@@ -3,6 +3,13 @@
 Most is checked before anything is loaded, and on a small random model of the architecture.
 """
 
+# Why a small random model is tried: whether documents in a row stay apart depends on the code of an architecture, and
+# on no weight. A list of model types would grow old with each release of transformers, and would say nothing about
+# remote code. The trial takes at most 0.2 GB and no download of weights. It runs before anything is scored.
+#
+# What a trial on a few tokens cannot show: changes beyond a length, such as rotary embeddings that depend on it.
+# `check_documents` reads these from the configuration.
+
 from __future__ import annotations
 
 import copy
@@ -315,6 +322,7 @@ def _smaller(config: PreTrainedConfig) -> PreTrainedConfig:
     small = copy.deepcopy(config)
     text: Any = small.get_text_config(decoder=True)
     layers, kinds = text.num_hidden_layers, getattr(text, "layer_types", None) or [None]
+    # Up to the first layer of each kind: kinds differ in their attention, and later layers repeat them.
     kept = min(layers, max(2, 1 + max(kinds.index(kind) for kind in {*kinds})))
     for name, value in {**vars(text)}.items():
         if isinstance(value, list) and len(value) == layers:
@@ -329,5 +337,6 @@ def _smaller(config: PreTrainedConfig) -> PreTrainedConfig:
             text.head_dim = _HEAD
     for part in (small, text):
         if isinstance(getattr(part, "pad_token_id", None), int):
+            # The real one may lie outside the small vocabulary, which torch refuses.
             part.pad_token_id = 0
     return small

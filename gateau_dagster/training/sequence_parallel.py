@@ -7,6 +7,10 @@ resumed. Here each rank reads the batch of its group and keeps its part. The los
 once by the count of the whole global batch. It is also exact with several passes per step.
 """
 
+# When another way is better: as long as a row fits into a GPU, ranks that read different rows exchange nothing in the
+# attention. Ring attention is not bound by the number of heads. It would need a kernel that joins partial results under
+# the masks of documents and windows.
+
 from dataclasses import dataclass, field
 from typing import Any, cast
 

@@ -158,6 +158,7 @@ class ResponseTrainer(Trainer):
             loss = super().compute_loss(
                 model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
             )
+        # Reading the value waits for the device, once per pass. That is the price of an error that names the samples.
         value = (loss[0] if isinstance(loss, tuple) else loss).detach()
         if not torch.isfinite(value):
             assert isinstance(self.train_dataset, MixRows)

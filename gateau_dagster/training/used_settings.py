@@ -1,5 +1,9 @@
 """Read the settings of a running training from the objects that do the work, not from the configuration."""
 
+# Why not from the configuration: a value passes through the Trainer's arguments, accelerate and DeepSpeed, each with
+# other defaults. What one of them ignores or replaces is visible only in the objects that do the work. The price:
+# attributes are read that these libraries do not document, so a new release may need a change here.
+
 from typing import Any
 
 import torch
