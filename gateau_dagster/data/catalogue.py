@@ -1,5 +1,12 @@
 """Scan input files once: the id, content digest and place of each record, and duplicates; read wanted records again."""
 
+# Why all records with one id and different contents are rejected: scores, selections and exports name a sample by its
+# id. Keeping the first would let the order of the files decide what an id means. Sessions are the exception, since
+# agents name their files alike.
+#
+# What is kept of a record is small, so that the input may be larger than the memory. data/index.py has the reasons for
+# a second pass over the texts.
+
 from __future__ import annotations
 
 from array import array
@@ -86,6 +93,7 @@ class _Rows:
     rejected: list[tuple[str, str, str]] = field(default_factory=list)
     fields: FieldCounts = field(default_factory=dict)
     sessions: set[int] = field(default_factory=set)
+    # Arrays, since a list takes some 40 bytes for each number of 64 bits.
     ends: array[int] = field(default_factory=lambda: array("Q"))
     counts: array[int] = field(default_factory=lambda: array("I"))
     turns: array[int] = field(default_factory=lambda: array("I"))
@@ -177,6 +185,7 @@ def _without_duplicates(rows: _Rows, files: Sequence[SourceFile]) -> Catalogue:
 def _with_contents(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the samples with `contents`: how many contents their id has, or another id of their record."""
     frame = frame.with_columns(pl.col("digest").n_unique().over("sample_id").alias("contents"))
+    # First among the samples of a record, then among the records that share an id with one of them.
     for together in (["file", "record"], ["sample_id"]):  # a record with a sample in conflict is rejected whole
         frame = frame.with_columns(pl.col("contents").max().over(together))
     return frame
@@ -296,6 +305,7 @@ def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Conv
         known: dict[int, dict[str, str]] = {}
         for record, sample_id, digest in part.select("record", "sample_id", "digest").iter_rows():
             known.setdefault(record, {})[sample_id] = digest
+        # The content is compared again: between the passes, another program may have written the file.
         for item in read_records(file, wanted=known.keys()):
             if item.number not in known:
                 continue  # a known problem, or one that concerns nothing wanted

@@ -15,6 +15,7 @@ from gateau_dagster.data.record_fields import Fields, InvalidRecordError
 from gateau_dagster.data.sample import Beginnings, Turn
 from gateau_dagster.data.user_turns import Border
 
+# The roles that may follow each role. Results follow results, since an answer may call several tools.
 _FOLLOWS = {
     None: {"user"},
     "system": {"user", "assistant", "tool"},
@@ -148,10 +149,13 @@ def answer_digests(turns: Sequence[Turn], tools: Sequence[Any]) -> list[int]:
 
     The ids of calls do not count.
     """
+    # Without the ids of calls, since a copy of a session may have other ones. Copies of one running digest give all
+    # beginnings in a single pass over the turns.
     digest, digests = hashlib.sha256(dumped(tools).encode()), list[int]()
     for turn in turns:
         calls = [text for call in turn.tool_calls for text in call["function"].values()]
         texts = (turn.name, turn.content, *calls)
+        # Lengths come before the texts, so that no other division of the same characters has this digest.
         digest.update("".join([turn.role, *map(" {}".format, map(len, texts)), " ", *texts]).encode())
         is_answer = turn.role == "assistant"
         digests.append(int.from_bytes(digest.copy().digest()[:8], "big") if is_answer else 0)

@@ -1,5 +1,12 @@
 """Copy a folder on S3 or the hub to this machine, for libraries that read only local files."""
 
+# Why a copy per version: a library may have the files of an old copy open, or be about to open them. So a new version
+# goes to another folder, under its final name only once it is complete. Old ones are removed a day after their last
+# use.
+#
+# What it costs: disk for each version in use, and each call reads the copy once to verify its digests. Where a library
+# can read from a remote file system, reading in place is better.
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,9 @@
 """Convert input records of every accepted form to Samples; reject others with a reason."""
 
+# Why forms are recognised, and not configured: many public data sets have one of a few forms, and need no setting. The
+# price is that names can be ambiguous. An ambiguous record is rejected with the names that it has, since a wrong guess
+# would be trained on unnoticed.
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -92,6 +96,7 @@ def to_samples(
         record = fields.record(record)
         sample_id = record_id(record, fields)
         own_id, found = _parts(record, fields, turns)
+        # Only the first sample is made here. One record may have thousands, each with a long context.
         first = next(found)
         if not first.response.strip():
             raise InvalidRecordError("empty response: nothing to learn and nothing to score")
@@ -209,7 +214,7 @@ def _beginnings(turns: Sequence[Turn]) -> Beginnings:
 
 @cache
 def _read_conversation() -> FunctionType | None:
-    """Return the function of a feature that reads conversations with several turns, or with tools."""
+    # A feature, as the kernel reads only one question and its answer. Without it such records are rejects.
     return next(feature_parts("forms", "read_conversation", FunctionType), None)
 
 

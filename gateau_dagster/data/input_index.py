@@ -112,6 +112,8 @@ class InputIndex:
 
     @cached_property
     def _shard_digests(self) -> dict[int, str]:
+        # From contents and reasons, not from places in files: packing a file, or another order of its records, leaves
+        # the shards of usable records up to date.
         parts: dict[int, list[str]] = {}
         accepted = self.accepted.select("shard", "sample_id", "digest", "source").sort("sample_id")
         for shard, *values in accepted.iter_rows():

@@ -1,5 +1,15 @@
 """Find near-duplicates among texts by MinHash, and group them."""
 
+# Why MinHash: a digest finds equal texts only, and copies differ in a header or a date. To compare all pairs of shingle
+# sets would take quadratic time, and memory for all shingles. A sketch has a fixed size. Bands of equal hashes name the
+# few pairs that are worth a comparison.
+#
+# What it costs: MISSED of the pairs right at the threshold, and the error of an estimate. Both are harmless here: a
+# pair at the threshold could be counted either way.
+#
+# When another way is better: suffix arrays find a shared passage of any length inside long texts that differ otherwise.
+# Embeddings find paraphrases, at the price of a model.
+
 from __future__ import annotations
 
 import unicodedata
@@ -93,6 +103,7 @@ def near_duplicates(sketches: Sequence[LeanMinHash], least: float) -> list[int]:
     """
     groups = _Groups(sketches, least)
     bands, rows = _bands(least)
+    # Band by band: the tables of one band are in memory at a time, and not those of all, as in `lookup`.
     for start in range(0, bands * rows, rows):
         found: dict[bytes, list[list[int]]] = {}  # texts with an equal band, by group
         for number, each in enumerate(sketches):
@@ -121,6 +132,7 @@ class _Groups:
         own, others = [number], []
         for members in bucket:
             if self._joined(number, members):
+                # The shorter list goes into the longer one, so that many copies of a text do not cost quadratic time.
                 own, less = (members, own) if len(members) > len(own) else (own, members)
                 own += less
             else:

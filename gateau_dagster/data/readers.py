@@ -1,5 +1,19 @@
 """Read records of JSON, JSON Lines, Parquet and plain text files, and the session files of coding agents."""
 
+# Why these readers: those of Polars, Arrow and `datasets` infer one type for each column. Records of chats often break
+# it, and the reader then ends. Here each record is read by itself. A bad one is a Problem with its place, and the
+# others are not affected.
+#
+# What it costs: Python's parser reads line by line, in one process. Records are parsed once for the index and once for
+# the shards, which is little beside any pass of a model.
+#
+# Invariants: a record keeps its number, whether others are read or not. Memory is that of a record, of at most
+# LONGEST_RECORD bytes, and of a buffer. A packed file or a list that ends too early is reported, and not taken for a
+# short one.
+#
+# When another way is better: Parquet, for large inputs. Only row groups with wanted records are read again, while lines
+# are read from the start.
+
 from __future__ import annotations
 
 import codecs
@@ -54,6 +68,7 @@ class Members:
         return f"repeated key: {ascii(self.repeated)[:60]} stands twice in one object, with different values"
 
 
+# json.load takes whole files only, and a list of records may be larger than the memory.
 class _Text:
     """A window on decoded text: `buffer[position:]` is what has not been consumed."""
 
@@ -432,6 +447,7 @@ def split_lines(pieces: Iterable[bytes], longest: int = LONGEST_RECORD) -> Itera
 
     None replaces a line of more than `longest` bytes as soon as that is known; its rest is read, but not kept.
     """
+    # At newlines only: `str.splitlines` would also cut at U+2028, which a JSON string may hold as it is.
     pending: list[bytes] = []
     room = longest  # for the line; below 0, it is too long
     for piece in pieces:

@@ -4,6 +4,13 @@ A field is *used* if a form reads it, and *irrelevant* if its name says that it 
 languages, dates). It is *ignored* if the configuration names it, *rejected* if it cannot be used, else *unknown*.
 """
 
+# Why every field is accounted for: public data have text under many names. A reader of known fields only may drop a
+# document, a tool call or a flag against loss, and nobody would notice. So a field that might change what is learned
+# rejects its record, or is named to the user.
+#
+# What it costs: lists of names, which grow with each new kind of data set. `ignore` is for what they do not know. A
+# field that is named as harmless and holds long text is still checked.
+
 from __future__ import annotations
 
 import math
@@ -295,6 +302,8 @@ class Fields:
             self._others.append((name, label, leaves))
 
     def _repeated(self, leaves: Sequence[str]) -> bool:
+        # A field that repeats a part of the sample, as an answer beside the turns often does, loses nothing if it is
+        # not read.
         return bool(leaves) and all(any(leaf in text for text in self._read) for leaf in leaves)
 
     def _note(self, name: str, use: Use, *, instead: bool = False) -> None:
@@ -308,6 +317,7 @@ def add_counts(counts: FieldCounts, fields: Fields) -> None:
     amounts = Counter[tuple[str, Use]]()
     for name, use in fields.uses.items():
         shown = _shown(name)
+        # Some records have data as keys, such as ids. Each of them would take a line and memory.
         place = shown if shown in counts or len(counts) < _MOST_FIELDS else OTHER_FIELDS, use
         amounts[place] = amounts[place] + fields.amounts[name] if name in fields.amounts else max(1, amounts[place])
     for (name, use), amount in amounts.items():

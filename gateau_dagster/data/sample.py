@@ -206,6 +206,8 @@ class Reject:
 
 def shard_of(sample_id: str, shards: int) -> int:
     """Return a stable hash of the id modulo `shards`, equal in every process and on every machine."""
+    # By the id and not by the place: a new record then moves no other to another shard. `hash` of a text differs
+    # between processes.
     return (
         int.from_bytes(hashlib.sha256(sample_id.encode("utf-8", errors="surrogatepass")).digest()[:8], "big") % shards
     )

@@ -116,6 +116,7 @@ def short_chat_mix(
         counts.update(found.fields)
     if found.accepted.is_empty():
         raise GateauError("data.no_usable_record", no_usable_sample("short_chat.path", config.path, found.rejected))
+    # The first ones, not a random part: a larger `fraction` then only adds conversations.
     wanted = found.accepted.head(part_of(len(found.accepted), config.fraction))
     frames: list[pl.DataFrame] = [_MIX.to_frame()]
     rows = []

@@ -1,5 +1,13 @@
 """Locate input files, local or remote, and define the records that are read from them."""
 
+# Why files are looked for by functions of this module: `glob.glob` passes over closed folders in silence, and would
+# follow a link in circles below `**`. Data that are missing for such a reason would change a selection, and nobody
+# would notice.
+#
+# Why data sets of the hub are read as files: unless it streams, `datasets.load_dataset` writes a data set again as
+# Arrow before the first record. Here each file is a stream, and its digest on the hub is its stamp. The price: data
+# sets that need a loading script, or have other formats, must be exported first.
+
 from __future__ import annotations
 
 import errno

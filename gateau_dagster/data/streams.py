@@ -68,6 +68,7 @@ def unheard(count: int) -> None:
 def _opened(address: str) -> Any:
     if is_remote(address):
         return filesystem(address).open(address, "rb", block_size=_BLOCK)
+    # Without a buffer, since `open_raw` has one.
     return Path(address).open("rb", buffering=0)
 
 

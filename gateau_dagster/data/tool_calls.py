@@ -138,6 +138,7 @@ def call_of(call: Mapping[str, Any], arguments: Any, place: str, fields: Fields)
         InvalidRecordError: the arguments are no object.
     """
     text, value = None, arguments
+    # Some data sets encode arguments twice. The text that is kept is the inner one, as models write it.
     while isinstance(value, str) and value.strip():
         if text is not None:
             fields.leave_out("second encoding of tool arguments")
