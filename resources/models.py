@@ -48,6 +48,7 @@ class ModelsResource(dg.ConfigurableResource):
             check_device_map(device)
         key = f"{config.folder}|{model.model_dump_json()}|{dtype}|{device}|{device_map}|{version}"
         if _last is None or _last[0] != key:
+            # Before the next one is loaded, so that both are never in memory at once.
             self.release()
             loaded = load_for_task(model, dtype=dtype, device=device, folder=config.folder, device_map=device_map)
             _last = (key, loaded)

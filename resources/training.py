@@ -1,5 +1,12 @@
 """Launch a training run as a separate process, and show its progress in the Dagster run."""
 
+# Why Popen within a Pipes session: Dagster's own client signals its child only, and then waits for it. Here the whole
+# tree of launchers and ranks ends within seconds. The waiting thread also looks whether somebody has asked the run to
+# end, since Dagster raises that only once.
+#
+# What it costs: each training run is a new process, which imports its libraries and loads the model again. After a kill
+# of the run, the ranks of this machine end by themselves (training_process.py).
+
 import os
 import subprocess
 import threading
@@ -111,6 +118,7 @@ def _followed(log: Path, progress: TimedProgress) -> Iterator[None]:
     """Report the last line of the metrics log while the training runs, and its start until there is one."""
     from gateau_dagster.training.metrics import read_log
 
+    # The log is on a disk that all ranks share. Messages of Pipes go through a temporary file of this machine.
     stop = threading.Event()
 
     def follow() -> None:

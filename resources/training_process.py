@@ -102,6 +102,7 @@ def _end_with_launcher() -> None:
         os._exit(1)
 
     def watch() -> None:
+        # `sys.exit` would only end this thread, while the main thread may wait for other ranks forever.
         while os.getppid() == parent and (launcher is None or _runs(launcher)):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         os._exit(1)
@@ -117,7 +118,8 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _choose_accelerator() -> None:
-    """Tell DeepSpeed before its import that this machine has no GPU, which may differ from the launcher's machine."""
+    # Before DeepSpeed is imported, since it chooses then. The machine of the launcher may have a GPU that this one
+    # lacks.
     import torch
 
     if not torch.cuda.is_available():

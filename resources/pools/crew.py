@@ -1,5 +1,14 @@
 """Serve a queue of pieces to the workers of one step, wherever they run, and turn finished pieces into tables."""
 
+# How a crew works: one thread of the step's process gives out pieces and handles one event after another. So its state
+# needs no locks. Only finished tables are written by other threads, as a slow store would delay the workers.
+#
+# What differs between pools is four calls: start, send, end and receive. What must not differ is here: who gets which
+# work, when a crew grows or shrinks, and when a step gives up.
+#
+# Why it gives up: a worker that dies while it loads would often die again, whatever its sample, and each attempt loads
+# the model. MOST such deaths in a row end the step while no other worker is ready.
+
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -112,7 +121,7 @@ class Crew(ABC, Generic[M]):
         """Have working workers save their rows, and end all."""
 
     def _no_room(self) -> str:
-        """Return why no worker can be placed, if that is so."""
+        # Only a cluster can lack room: on this machine, a worker starts or fails at once.
         return ""
 
     def serve(self, queue: JobQueue) -> bool:
@@ -126,6 +135,7 @@ class Crew(ABC, Generic[M]):
             self._check_progress()
         for member in [each for each in self._members if each.ready and each.job is None]:
             if (job := queue.take()) is None:
+                # Its model holds memory that others could use. If work comes back, another worker starts.
                 self._dismiss(member)
             else:
                 member.job, member.in_hand = job, None
@@ -345,6 +355,7 @@ class _OpenShards:
         assert job is not None
         found = self._shards[job.piece.shard]
         found.now.pop(member, None)
+        # The store knows which rows the lost worker has saved, even if its last messages were lost.
         lacking = Piece.whole(self._store, found.whole.shard, found.whole.works).lacking
         left = {sample_id: lacking[sample_id] for sample_id in job.piece.ids if sample_id in lacking}
         saved = job.piece.part([sample_id for sample_id in job.piece.ids if sample_id not in left])

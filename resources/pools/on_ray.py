@@ -5,6 +5,12 @@ its own `max_restarts` and `max_task_retries` would give a sample that kills its
 and without end.
 """
 
+# Why actors, and not Ray's tasks: a task has no place for a loaded model, so each piece would load it again.
+#
+# Why the step asks for the status: an actor cannot call the step's process, which is a driver. A small call to each
+# actor every half second names the samples in hand. A sample may have begun since, so an empty answer counts as
+# unknown.
+
 import os
 import re
 import signal
@@ -293,7 +299,7 @@ def _crew(config: Config, placed: Placed, more: str, worker: type[Worker], warn:
 
 @contextmanager
 def _on_cluster(config: Config, placed: Placed, more: str) -> Iterator[WorkerTask]:
-    """Yield the task for actors that start within the block."""
+    # Actors must start within the block, since they read the marker, which is removed at its end.
     ray = _section(config)
     with connected(ray), marked_store(config.located_root, cuda=ray.gpus > 0) as expected:
         yield WorkerTask(
@@ -314,7 +320,7 @@ def _section(config: Config) -> RayConfig:
 
 
 def _devices(config: Config, place: str, shards: int) -> list[str]:
-    """Return a device per worker; the GPU that Ray assigns to a worker is the only one that it sees."""
+    # Ray shows a worker only the GPU that it has assigned, so all of them have the same name here.
     del place, shards  # place is this machine's, and shards are cut into pieces
     ray, spread = _section(config), config.scoring.device_map is not None
     return [("auto" if spread else "cuda") if ray.gpus else "cpu"] * ray.workers

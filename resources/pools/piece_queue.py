@@ -5,6 +5,16 @@ samples come first, so that no worker is left alone with one at the end. The sha
 a run that dies has lost little.
 """
 
+# Why a queue, and no fixed shares: times of samples differ by their lengths, and speeds by machine. A queue balances
+# both. A loss costs a piece, and not a share of the step.
+#
+# Why losses are counted: a sample that needs more memory than a worker has kills each worker that gets it. Without a
+# count, this would have no end. Three losses tell it from a worker that died of something else, at the price of three
+# loads of the model.
+#
+# When another way is better: `processes` takes whole shards as pieces. Its rows are those of one process to the bit,
+# and at the end workers wait for the last shard.
+
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +136,8 @@ class JobQueue(ABC):
 
     @property
     def _in_doubt(self) -> bool:
-        """Return whether workers may die whatever they get; the last pieces come first then, which are the shortest."""
+        # After a reject, and before anything is done, workers may die whatever they get. Then the last pieces come
+        # first, which are the shortest.
         return self._rejected > 0 and not self._any_done
 
     def _put_back(self, jobs: Sequence[Job]) -> None:
@@ -242,7 +253,6 @@ class PieceQueue(JobQueue):
 
     @property
     def _rate(self) -> float | None:
-        """Return the work that a worker does in a second, or None if unknown."""
         return self._done_cost / self._done_seconds if self._done_cost and self._done_seconds else None
 
     def _target(self, seconds: float) -> float:

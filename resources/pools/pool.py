@@ -1,5 +1,12 @@
 """Define the worker pool: it scores the shards of one step in several workers, and survives the loss of some."""
 
+# Which pool: `processes` needs no service, and uses all GPUs of a machine, with one process for each. `ray` needs a
+# cluster, a store that all nodes reach and the same packages on all of them. It is worth that once a machine cannot
+# score the data in a night (docs/how-to/machines.md).
+#
+# What a pool costs: each worker loads its own copy of the model. So a single shard is scored by the process of the step
+# itself, where that is possible.
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

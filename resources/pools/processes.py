@@ -1,5 +1,12 @@
 """Score in several processes of this machine: one per device, each with its own model, served from one queue."""
 
+# Why not the pools of the standard library: `ProcessPoolExecutor` gives up all its work when one worker dies.
+# `multiprocessing.Pool` starts another worker, but never answers for the lost work. Neither knows which sample a worker
+# had, and the system often kills one for lack of memory.
+#
+# Why processes and not threads: a crash, or a kill for lack of memory, takes one worker only. Threads would also share
+# one interpreter, which has to start each operation of a device. The price is a copy of the model for each worker.
+
 import multiprocessing
 import os
 import signal
@@ -115,6 +122,7 @@ class ProcessCrew(Crew[_WorkerProcess]):
         self._ending: list[_WorkerProcess] = []
 
     def _start(self) -> _WorkerProcess:
+        # A forked child could not use CUDA if this process has, and would inherit locks that other threads hold.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         device = self._free_devices[0]

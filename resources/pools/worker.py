@@ -3,6 +3,15 @@
 A pool decides how a worker is started, and how its answers reach the step.
 """
 
+# Why a machine is checked before it scores: other packages, another model or another version of the code could give
+# other scores under the same fingerprint. Nobody could see that later. A check costs a few reads, and one of the whole
+# model's folder if its digest is not known there yet.
+#
+# Why a marker in the store: an equal path or address may be another disk on another machine. Whoever reads the random
+# content of the marker sees the same store.
+#
+# What a scoring worker returns is small: it saves its rows in the store itself, so that they outlive it.
+
 import fcntl
 import hashlib
 import os
@@ -200,7 +209,7 @@ def _check_folder(config: Config, placed: Placed, wanted: str, scratch: Path) ->
 
 @contextmanager
 def _alone(scratch: Path) -> Iterator[None]:
-    """Lock the folder: a machine's workers fetch into it one at a time."""
+    # The workers of a machine share the fetched models, and would otherwise fetch one at the same time.
     with (scratch / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -368,7 +377,8 @@ class ScoringWorker(Worker):
         return Store(self._task.config.located_root)
 
     def _begin(self, sample_id: str) -> None:
-        """Record a begun sample; samples are begun in a thread, and finished in their order."""
+        # Samples are begun in another thread, and finished in their order. So those after the finished ones are in
+        # hand.
         with self._lock:
             self._begun.append(sample_id)
             self._advance(self._status.report)
@@ -390,7 +400,7 @@ def portable(error: BaseException) -> BaseException:
 
 
 def _placed(error: BaseException) -> BaseException:
-    """Add the machine to a defect; a message for users names its place already."""
+    # A message for users names its place already.
     if not isinstance(error, GateauError):
         error.add_note(f"(on {socket.gethostname()})")
     return error
