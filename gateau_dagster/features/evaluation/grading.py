@@ -17,6 +17,8 @@ from gateau_dagster.readable import plural
 
 # Raise it when the same answers get other values in all benchmarks.
 CODE_VERSION = "1"
+# Thoughts are left out before grading. They may name several candidates, and a metric that looks for the right answer
+# anywhere would find it there.
 _TAGS = r"think(?:ing)?|thoughts?|reasoning|reflection"
 _OPENS = re.compile(rf"(?i)<({_TAGS})>|\[THINK\]|\u25c1think\u25b7|<\|START_THINKING\|>|<\|channel\|>\s*analysis")
 _CLOSES = re.compile(

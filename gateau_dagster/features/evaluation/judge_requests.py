@@ -106,7 +106,6 @@ def shards_cost(
 def _of_middling(
     state: State, settings: JudgeConfig, count: CountTokens, named: Collection[str] = CHARACTERISTIC_NAMES
 ) -> PlannedCost:
-    """Return the cost for one sample of average length."""
     wanted = wanted_ratings([_middling(state)], settings, named)
     return planned_cost(settings, [each.asked for each in wanted], None, count)
 

@@ -1,5 +1,15 @@
 """Client of servers with OpenAI's interface, for both judges and engines."""
 
+# Why a client with asyncio for blocking callers: the timeouts of a blocking client count for each read. A server that
+# sends a byte now and then would never exceed them. A task can be cancelled at one deadline for connection, reply and
+# retries.
+#
+# What it costs: each request opens a new loop and a new connection. The handshake is little beside a generated reply.
+# Requests run side by side in threads, at most `concurrency` of them.
+#
+# Whom it serves: any server that is nearly compatible with OpenAI's interface. So every field of a reply is checked.
+# Every failure is one of two kinds: one request has no reply, or the work ends because no request will have one.
+
 from __future__ import annotations
 
 import asyncio
@@ -200,8 +210,12 @@ class Client:
                         pause = error.pause
                         if pause is None:
                             usual = min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE)
+                            # At random, since the threads that a busy server has refused together would otherwise
+                            # return together.
                             pause = usual * random.uniform(0.75, 1.0)
                     when = deadline.when() or 0.0
+                    # Without waiting for a deadline that comes before the next attempt: the server's error says more
+                    # than a timeout.
                     if attempt == self._settings.retries or asyncio.get_running_loop().time() + pause >= when:
                         break
                     await asyncio.sleep(pause)
@@ -441,6 +455,7 @@ def ask_each(
                 request = waiting.popleft()
                 running[pool.submit(ask, request)] = request
             done, _ = wait(running, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
+            # The other requests under way will be paid for, so their replies are awaited and yielded before the error.
             if any(each.exception() for each in done):
                 done, waiting, later = wait(running).done, deque(), deque()
             ended: list[tuple[Request, Made | UnansweredError]] = []
@@ -452,6 +467,7 @@ def ask_each(
                         later.append(request)
                     else:
                         ended.append((request, made))
+            # The caller saves these replies before others are asked, so a kill costs at most `most` replies.
             yield ended
             for future in done:
                 future.result()  # raises the error of the request
@@ -547,6 +563,7 @@ def _count(usage: Any, name: str) -> int | None:
     value = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         return None
+    # The tables hold counts in 32 bits.
     return int(value) if 0 <= value < 2**31 else None
 
 

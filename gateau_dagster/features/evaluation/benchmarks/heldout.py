@@ -105,7 +105,7 @@ def _order(sample_id: str) -> str:
 
 
 def _deal(queues: Sequence[list[str]], count: int) -> list[str]:
-    """Return one item from each queue in turn, until there are `count` items or all queues are empty."""
+    # In turn, since data may have few long contexts. A random choice would then leave too few of them for a mean.
     longest = max(len(queue) for queue in queues)
     dealt = [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
     return dealt[:count]
@@ -177,7 +177,7 @@ def heldout_bars(heldout: pl.DataFrame) -> Figure:
 
 
 def _short(value: float) -> str:
-    """Return three digits, without an exponent for the large perplexities of a small model."""
+    # An exponent would hide how large the perplexities of a small model are.
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 

@@ -275,7 +275,6 @@ def _random(kind: str, words: WordLists, rng: random.Random) -> str:
 
 
 def _singular(text: str) -> str:
-    """Return the published text in the form for a single value."""
     for plural, singular in (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer")):
         text = text.replace(plural, singular)
     return text

@@ -1,5 +1,12 @@
 """Bring answers up to date: keep valid answers, and ask each turn when the previous turn is answered."""
 
+# Why turn by turn over all questions, and not question by question: a batch needs prompts that are known at the same
+# time. The second turns of all questions are, once the first turns are answered. The price is that each turn reads the
+# earlier ones again.
+#
+# Answers are saved group by group, before the next group is asked. What makes an answer valid is a digest of its
+# question and of the model and settings. So other questions, or a killed run, leave it valid.
+
 from __future__ import annotations
 
 import time
@@ -183,7 +190,7 @@ def answer_all(
 
 
 def _row(answer: Answer) -> Row:
-    """Return the row of an answer, redacted because a server may repeat the key of the request."""
+    # A server may repeat the key of the request.
     return asdict(answer) | {"answer": redacted(answer.answer)}
 
 
@@ -194,6 +201,7 @@ def _kept(questions: Sequence[Question], before: Sequence[Row]) -> dict[tuple[st
     for question in questions:
         for turn in range(len(question.turns)):
             row = rows.get((question.question_id, turn, question.digest))
+            # A later turn's prompt contains this answer, so an answer to it cannot be kept without this one.
             if row is None:
                 break
             kept[question.question_id, turn] = row

@@ -1,5 +1,12 @@
 """The engine in this process: left-padded batches of similar length, halved if they do not fit into memory."""
 
+# What it is for: a model that is on this machine, without another program. It answers in batches, and a batch ends with
+# its longest answer. Rows that have ended wait for it. A server (`evaluation.engine`) fills such places at once, and
+# suits many or long answers.
+#
+# Batches depend on all questions, not only on unanswered ones. A batch changes rounding, so an interrupted run could
+# otherwise give other answers than an undisturbed one.
+
 from __future__ import annotations
 
 import random
@@ -103,7 +110,7 @@ def _own_endings(model: PreTrainedModel) -> frozenset[int]:
 
 
 def _plain(ends: frozenset[int], **options: Any) -> GenerationConfig:
-    """Return greedy decoding. Padding is masked, so any token serves for it."""
+    # Padding is masked, so any token serves for it.
     eos = sorted(ends)
     return GenerationConfig(
         do_sample=False, num_beams=1, eos_token_id=eos or None, pad_token_id=(eos or [0])[0], **options
@@ -145,6 +152,7 @@ class _Draws(LogitsProcessor):
     def __init__(self, wanted: Sequence[GenerationRequest], device: torch.device) -> None:
         sampled = [(row, each) for row, each in enumerate(wanted) if each.generation.temperature > 0]
         self._rows = [row for row, _ in sampled]
+        # A generator for each row: with torch's common one, an answer would depend on the other rows of its batch.
         self._sources = [random.Random(each.draws) for _, each in sampled]
         self._temperature = _column([each.generation.temperature for _, each in sampled], device)
         self._top_p = _column([each.generation.top_p for _, each in sampled], device)
@@ -195,6 +203,8 @@ class _Endings(StoppingCriteria):
         ended = self._limits <= said.shape[1]
         for row, stops in self._stops.items():
             if row not in self.lengths:
+                # The whole answer, since a stop may span tokens, and a token may be a part of a letter. That is
+                # quadratic in the length, but only for rows with stops.
                 text = _text(self._tokenizer, said[row].tolist())
                 if any(stop in text for stop in stops):
                     self.lengths[row] = said.shape[1]
@@ -302,6 +312,7 @@ class InProcess:
         """Return batches of places in `sizes` (tokens of prompt and answer): similar ones together, longest first."""
         room = self._batch_tokens if pads_left(self._loaded) else 0
         batches: list[list[int]] = []
+        # By the length of the answer first: a row that may end long before the others of its batch would wait for them.
         for place in sorted(range(len(sizes)), key=lambda each: (*(-size for size in reversed(sizes[each])), each)):
             several = [*batches[-1], place] if batches else [place]
             tokens = len(several) * (max(sizes[each][0] for each in several) + sizes[several[0]][1])
@@ -322,6 +333,8 @@ class InProcess:
             if made is not None:
                 yield made
                 return
+            # Remembered: the batches after this one are about as large, and would each fail once before they are
+            # halved.
             self._fitting = min(self._fitting, tokens // 2)
             if len(batch) == 1:
                 reason = out_of_memory_reason(longest, "lower evaluation.input_length, or use a larger device")

@@ -1,5 +1,13 @@
 """Ask a judge or a generator within its budget of requests and money, several requests at a time."""
 
+# Why a budget is checked twice: before the first request, against an estimate of tokens, so that a plan that cannot be
+# paid sends nothing. And before each request, against what is spent, because the estimate may be wrong.
+#
+# A request counts as soon as it is sent, so several threads cannot exceed the number of requests. Its money is known
+# only with the reply. So the limit of money may be exceeded by the requests under way, at most `concurrency` of them.
+#
+# A reply is stored before it is used. A killed run therefore pays again only for the requests that were under way.
+
 from __future__ import annotations
 
 import threading
@@ -43,6 +51,7 @@ def planned_cost(
             kept reply. The length of these replies also predicts the length of the others.
         longest: requests about answers that do not exist yet. Each is counted, even if they look alike.
     """
+    # Models often give the same answer to a question. Equal requests are paid once, so they are counted once.
     each_once = {each.digest: each for each in wanted}.values()
     known = [] if replies is None else [(each, usage) for each in each_once if (usage := replies.usage(each))]
     missing = [*(each for each in each_once if replies is None or each not in replies), *longest]
@@ -226,6 +235,8 @@ class Asking(Generic[Wanted, Value]):
         total, value, reply = Usage(), None, None
         for attempt in range(self.again + 1):
             try:
+                # The attempt is part of the request's digest. Otherwise the unreadable reply that is kept would be
+                # returned again.
                 reply = self._reply(replace(asked, attempt=attempt))
             except UnansweredError as error:
                 if reply is None:

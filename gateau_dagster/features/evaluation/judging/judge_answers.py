@@ -120,6 +120,7 @@ def judge_answers(
             each, made = result
             done += 1
             if isinstance(made, UnansweredError):
+                # A reject and not an error: one request without a reply must not cost the replies that are paid for.
                 rejected.setdefault(each.question_id, []).append(f"{each.part or f'turn {each.turn}'}: {made}")
             else:
                 rows.append(_row(each, made))
@@ -144,7 +145,6 @@ def partly_read_judgments(judgments: pl.DataFrame) -> str:
 
 
 def _row(wanted: JudgmentRequest, made: Exchange[float]) -> Mapping[str, Any]:
-    """Return a row of tables.JUDGMENTS."""
     return {
         "question_id": wanted.question_id,
         "turn": wanted.turn,
@@ -213,6 +213,8 @@ def matches(
             ours, theirs = (texts[name].get(question.question_id, {}) for name in (one, other))
             if all(turn in ours and turn in theirs for turn in range(len(question.turns))):
                 left, right = ([each[turn] for turn in sorted(each)] for each in (ours, theirs))
+                # Both orders, at twice the price: the position bias of a judge may be larger than the difference of two
+                # models.
                 ahead = benchmark.pair_requests(question, left, right)
                 behind = benchmark.pair_requests(question, right, left)
                 found += (
@@ -251,7 +253,8 @@ def pairwise_table(found: Sequence[Match], judgments: pl.DataFrame) -> pl.DataFr
 
 
 def _outcome(first: float | None, second: float | None) -> str | None:
-    """Return the outcome by FastChat's rule: a verdict that changes with the order is a tie."""
+    # FastChat's rule. A judge that prefers whatever is shown first changes its verdict with the order, so that is a
+    # tie.
     if first is None or second is None:
         return None
     return {(1.0, 1.0): "win", (0.0, 0.0): "loss"}.get((first, second), "tie")

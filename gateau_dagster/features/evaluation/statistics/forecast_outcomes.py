@@ -97,6 +97,7 @@ def forecast_outcomes(
             chance = _chance(inputs, name)
             if chance is None or name == chance or name in result.missing or chance in result.missing:
                 continue
+            # By the use, not by the benchmark's own mix of questions: the forecast is about the use.
             weights = np.where(far, told.use / far.sum(), (1 - told.use) / (~far).sum())
             parts = {"far": far / far.sum(), "rest": ~far / (~far).sum(), "use": weights}
             differences = {part: _difference(result, name, chance, total) for part, total in parts.items()}
@@ -118,6 +119,7 @@ def _difference(result: BenchmarkResult, name: str, chance: str, weights: np.nda
     part = result.answered.part(used.tolist())
     levels = np.unique(weights[used])
     strata = tuple(np.flatnonzero(weights[used] == level) for level in levels)
+    # A stratum of one question has no variance, so all questions are one stratum then. The interval is rather too wide.
     if any(len(places) == 1 for places in strata) and len(used) > 1:
         strata = (np.arange(len(used)),)
     models = [model for model in part.models if model.name in {name, chance}]
