@@ -58,6 +58,8 @@ class Workers:
         shards: the seconds that a worker needs for each shard beside the others on its device, in queue order.
         """
         free = [0.0] * len({*self.devices})  # time at which each device is free
+        # A simulation, since the sum over devices promises too little: the last shard keeps one device busy while
+        # others wait.
         for taken in (piece / self.sharing for shard in shards for piece in self._pieces(shard)):
             heapq.heapreplace(free, free[0] + taken)
         return max(free)

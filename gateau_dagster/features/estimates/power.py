@@ -1,5 +1,11 @@
 """Estimate the smallest difference between two models that the benchmarks of an experiment can show."""
 
+# For whom: who plans an experiment sees, before days of training, whether it can show the difference that is hoped for.
+# It uses the intervals of the comparison itself, so plan and result agree.
+#
+# What it rests on: the differences between models of this store that answered the same questions. Before two have,
+# there is an assumption for answers that are right or wrong, and no estimate for others.
+
 from __future__ import annotations
 
 import math
@@ -118,6 +124,7 @@ def _between_seeds(state: State, benchmark: Benchmark, scores: Mapping[str, pl.D
     assert spread is not None, "each line has several seeds"
     seeds = min(len(line.variants) for line in planned)
     freedom = float(sum(len(line.variants) - 1 for line in planned))  # of the experiment when it is complete
+    # Twice, since the difference is of two models, each with this variance.
     return VarianceSource(variance=2 * spread.variance / seeds, freedom=np.array([freedom]))
 
 
