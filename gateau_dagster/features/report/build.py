@@ -1,5 +1,12 @@
 """Build the report: one self-contained HTML document from the inputs, with its cards, shares and pictures."""
 
+# Why one file: a report is mailed, copied and kept beside a model, so it must not lose its pictures. All of them are
+# inside, as data URIs, and it loads nothing from elsewhere. The price is its size, so the samples in full are in the
+# viewer, which loads them page by page.
+#
+# Whose texts it shows: the data's, which may hold markup or control characters. They are escaped by the templates, and
+# made printable here.
+
 from __future__ import annotations
 
 import base64
@@ -81,6 +88,7 @@ def reject_groups(rejected: Mapping[str, pl.DataFrame], *, most: int = 50) -> li
     for asset, frame in rejected.items():
         kinds: dict[str, tuple[str, list[str]]] = {}
         for sample_id, reason in frame.select("sample_id", "reason").sort("sample_id").iter_rows():
+            # Most reasons name a line, a key or a number. By their text, nearly each would be a group.
             kind = _QUOTED.sub("'…'", _DIGITS.sub("#", reason or "no reason given"))
             kinds.setdefault(kind, (reason or "no reason given", []))[1].append(str(sample_id))
         ordered = sorted(kinds.values(), key=lambda kind: (-len(kind[1]), kind[0]))
@@ -289,6 +297,7 @@ def right_segments(inputs: ReportInputs) -> pl.DataFrame:
     if planted is None:
         return RIGHT.to_frame()
     samples = _samples(inputs, pl.lit(True))
+    # In batches, since the maps of all samples would not fit into memory.
     while batch := [*islice(samples, _BATCH)]:
         for name, one in inputs.evidence(batch).maps.items():
             holding = far_segments_with(one, planted(one.sample.context, one.sample.instruction))
@@ -350,7 +359,7 @@ def _picture(drawing: Drawing) -> Picture:
 
 
 def _uri(svg: bytes) -> str:
-    """Return an SVG document as the `src` of an image: nothing in it can reach the page around it."""
+    # As the source of an image, since nothing in an SVG document can then reach the page around it.
     return f"data:image/svg+xml;base64,{base64.b64encode(themed(svg)).decode('ascii')}"
 
 

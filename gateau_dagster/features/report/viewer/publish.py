@@ -4,6 +4,12 @@ The samples in full are several per page, so that opening one does not load them
 segments, and its unimportant parts are replaced by their length.
 """
 
+# Why scripts and not JSON: a page that is opened from a disk may not fetch files, but may load scripts.
+#
+# Why names with a digest: a page that is open while the next one is written must not find data of another run. The new
+# files are written beside the old ones. Then the page is replaced in one step, and only then are the old files removed.
+# A shard whose inputs did not change keeps its files, so an edit rewrites few of them.
+
 import base64
 import hashlib
 import json
@@ -108,19 +114,16 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
 
 
 def _token(token: EvidenceToken) -> tuple[Any, ...]:
-    """Return text, probabilities, gain, segment and whether the token is named."""
     given = (token.short, token.none, token.near, token.far, token.full, token.gain)
     rounded = (None if value is None else round(value, 4) for value in given)
     return printable(token.text), *rounded, -1 if token.segment is None else token.segment, token.named
 
 
 def _span(span: DependedSpan) -> tuple[Any, ...]:
-    """Return the first and the last character from 1, the gain, the tokens and the beginning of the text."""
     return span.start + 1, span.end, round(span.gain, 4), span.tokens, span.beginning
 
 
 def _strip(strip: SpanStrip) -> tuple[Any, ...]:
-    """Return methods, what is added to, the shaded bars, the stretches that add most, and what is added elsewhere."""
     bars = [(bar.left, bar.width, bar.level, bar.text) for bar in strip.bars if bar.level]
     most = [(float(f"{added:.4g}"), text) for added, text in strip.most]
     return ", ".join(strip.methods), strip.adds, bars, most, float(f"{strip.elsewhere:.4g}")
