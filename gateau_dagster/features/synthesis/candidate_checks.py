@@ -4,6 +4,17 @@ All figures of theta_B are gains: differences of the probabilities of the answer
 the tokens that gain most. Formulaic tokens, which are likely in any context, do not dilute a gain.
 """
 
+# Why these checks: a generator easily writes questions that a part of the context answers, or that need no context.
+# Such samples teach a model nothing about long contexts. So most checks take something away from the context, and look
+# whether the answer suffers.
+#
+# Why in this order: the cheapest first, and none after the one that refuses. `verbatim` reads texts only. Those by
+# theta_B follow, with the whole contexts at the end. Requests to a server come last, because they cost money. The
+# price: a looser threshold later needs work on candidates that were refused early.
+#
+# Figures are kept with a digest of their inputs, not with the verdict. So a stricter threshold needs no model and no
+# request.
+
 from __future__ import annotations
 
 import re
@@ -159,6 +170,8 @@ def gain(more: Probabilities, less: Probabilities) -> float:
     the far-segment gain, a tenth of the tokens counts, and at least two.
     """
     assert more.shape == less.shape and more.size, (more.shape, less.shape)
+    # Not the mean over all tokens. Most tokens of an answer are likely in any context, and would dilute the gain of the
+    # others.
     count = int(counted_tokens(np.array([more.size]), top=TOP_SHARE)[0])
     largest = np.sort(more.astype(np.float64) - less)[::-1][:count]
     return float(np.clip(largest, 0.0, None).mean())
@@ -353,6 +366,7 @@ class Checking:
             contexts = found if row["of"]["probability"] is not None else [BETWEEN.join(row["passages"]), *found]
             given += [Given(context=each, question=row["question"], answer=row["answer"]) for each in contexts]
             counts.append(len(contexts))
+        # All rows in one call, so that prompts of several candidates fill a batch.
         scored = self.score(given)
         for row, count in zip(rows, counts, strict=True):
             found = [next(scored) for _ in range(count)]
@@ -457,7 +471,8 @@ def candidate_rows(
 def _figure_digests(
     scorer: FigureDigests, question: str, answer: str, passages: Sequence[str], context: str
 ) -> list[str]:
-    """Return the digests of the inputs of the figures, in the order of _FIGURES_OF."""
+    # One digest for each figure's inputs, in the order of _FIGURES_OF: a new context then leaves the figures of the
+    # passages valid.
     parts = {
         "passages": [scorer.model, *passages],
         NEAR_ONLY: [scorer.model, scorer.near, context, *passages],
@@ -569,6 +584,7 @@ def near_end(tokenizer: PreTrainedTokenizerBase, tokens: int, context: str) -> s
     from gateau_dagster.models.prompt import token_offsets
 
     offsets = [begin for begin, end in token_offsets(tokenizer, context) if end > begin]
+    # A quarter at most: the end of a short context would otherwise hold the passages, and no question could pass.
     count = max(1, min(tokens, len(offsets) // 4))
     return context[offsets[-count] :] if offsets else ""
 
@@ -626,7 +642,6 @@ def yield_sentence(checked: pl.DataFrame, lost: pl.Series) -> str:
 
 
 def _refusals(checked: pl.DataFrame, lost: pl.Series) -> list[tuple[str, int]]:
-    """Return the number of refused candidates by reason, the most frequent first, and of those without a reply."""
     reasons = checked.filter(~pl.col("accepted"))["reason"].value_counts(name="count")
     counts = sorted(reasons.iter_rows(), key=lambda each: (-each[1], each[0]))
     return [*counts, *([(NO_REPLY, lost.len())] if lost.len() else [])]

@@ -1,5 +1,14 @@
 """Put the passages of a question into a long context: their document, or hard negatives around them."""
 
+# Why hard negatives: among random passages, only the right ones are about the subject of the question. Passages that
+# share rare terms with the question must be read to be ruled out.
+#
+# None may contain the evidence, or the question would have a second answer. Other wordings of the same fact are not
+# recognised.
+#
+# What it costs: the documents of a shard are in memory, tokenised once, with an index of their terms. So memory grows
+# with the documents of a shard, and `synthesis.shards` divides it.
+
 from __future__ import annotations
 
 import math
@@ -137,6 +146,7 @@ class PassagePool:
         scores: Counter[int] = Counter()
         for term in sorted(wanted):
             places = self._by_term.get(term, [])
+            # Frequent terms say little, and reading all their passages for each question would be quadratic.
             for place in places if len(places) <= max(_MOST_OF_A_TERM, len(self.passages) // 20) else ():
                 scores[place] += math.log(1 + len(self.passages) / len(places))  # pyright: ignore[reportArgumentType]
         evidence = [found for each in row["evidence"] if (found := normalised(each))]
@@ -210,8 +220,10 @@ def _among_negatives(row: Mapping[str, Any], pool: PassagePool, length: int, rng
             break
         room -= tokens
         chosen.append(text)
+    # Shuffled: in order of relevance, the place of a passage would tell how relevant it is.
     order = [chosen[place] for place in rng.permutation(len(chosen))]
     count = len(passages)
+    # One passage in each part, so that they stay far apart in the context.
     borders = [round(len(order) * part / count) for part in range(count + 1)]
     pieces: list[tuple[str, bool]] = []
     for number, passage in enumerate(passages):

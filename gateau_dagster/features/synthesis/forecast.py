@@ -251,7 +251,8 @@ def planned_requests(
 
 
 def _asked_again(options: SynthesisConfig, measured: SynthesisYield | None, unasked: int) -> int:
-    """Estimate how many of `unasked` candidates need a second answer; all of them if no yield was measured."""
+    # Without a measured yield, all of them: a budget must not be exceeded because the generator is better than
+    # expected.
     reached = 1.0 if measured is None else measured.reached / measured.candidates
     return round(unasked * reached) if options.is_verified else 0
 

@@ -1,5 +1,15 @@
 """Read the documents of `synthesis` by shard, and choose passages of each document for questions."""
 
+# Why passages that share a term: a question must combine facts of several passages, and two random ones have nothing to
+# combine. A term of many passages, such as the subject of the document, connects nothing. So rare terms count, and
+# names before others.
+#
+# Why far apart: the samples are to teach reading over a distance. Two facts in neighbouring passages would need no long
+# context.
+#
+# Why candidates depend only on their document, the options and a seed: another document then changes few candidates.
+# The paid replies about the others stay valid.
+
 from __future__ import annotations
 
 import re
@@ -262,7 +272,6 @@ def terms(text: str) -> set[str]:
 
 
 def _names(text: str) -> set[str]:
-    """Return the terms that look like names: capitalised inside a sentence, or with a digit."""
     found = re.findall(r"(?<=[\w,;] )([A-Z][\w'’-]+|\w*\d[\w-]*)", text)
     return {word.casefold() for word in found if len(word) >= _SHORTEST_TERM}
 
@@ -350,7 +359,7 @@ def _of_document(
 
 
 def _drawn(rng: np.random.Generator, shares: Mapping[Any, float]) -> Any:
-    """Draw a name by its share; the order of the names does not matter."""
+    # Sorted, so that the draw does not depend on the order of the keys in the file.
     names = sorted(shares)
     weights = np.array([shares[name] for name in names])
     return names[int(rng.choice(len(names), p=weights / weights.sum()))]
@@ -413,7 +422,8 @@ class _Source:
         return [] if holds_question(self.document.text[run[0].start : run[-1].end], self.asked) else run
 
     def _terms_of(self, count: int) -> list[str]:
-        """Return the terms shared by `count` distant passages; scanning in document order misses none."""
+        # Counted once for each number of passages, since a document draws many times. Scanning in document order misses
+        # no term.
         if count not in self._terms:
             self._terms[count] = [
                 term

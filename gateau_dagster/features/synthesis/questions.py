@@ -219,10 +219,8 @@ def own_answer_prompt(settings: GeneratorConfig, text: str, question: str) -> st
 
 
 def _beginning(settings: GeneratorConfig, text: str, *others: str) -> str:
-    """Return the part of a document that fits into the generator's window beside other texts and its reply.
-
-    The size is counted in bytes, not letters, because a Chinese token has about as many bytes as an English one.
-    """
+    # In bytes, not letters, because a Chinese token has about as many bytes as an English one. No tokenizer of the
+    # generator is known.
     room = (settings.window - settings.max_tokens) * BYTES_OF_A_TOKEN
     room -= sum(len(each.encode(errors="surrogatepass")) for each in others)
     return text.encode(errors="surrogatepass")[: max(0, room)].decode(errors="ignore")
@@ -342,7 +340,7 @@ def _text(value: object) -> str | None:
 
 
 def _is_text(value: object) -> TypeGuard[str]:
-    """Return whether a value is text: JSON may encode half of a surrogate pair, or control characters."""
+    # JSON may encode half of a surrogate pair, or control characters, which a table or another request cannot hold.
     return isinstance(value, str) and _NO_TEXT.search(value) is None
 
 
@@ -449,6 +447,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     marked = []
     for row in sorted(rows, key=lambda each: each["sample_id"]):
         key = (row["document"], normalised(row["question"]))
+        # Summaries have only a few wordings of their request, so equal requests are no duplicates.
         repeated = not row["fault"] and key in seen and row["kind"] != "prolong_summary"
         marked.append({**row, "fault": DUPLICATE} if repeated else row)
         if not row["fault"]:
@@ -511,12 +510,11 @@ def is_quoted(quote: str, passage: str) -> bool:
 
 
 def _summary(text: str) -> str | None:
-    """Return a summary that other requests can contain; None if it is empty, too long or not text."""
+    # Only a text that the requests for the next level can contain.
     return text.strip() if 0 < len(text.strip()) <= MOST_LETTERS and _is_text(text) else None
 
 
 def _first_line(text: str) -> str:
-    """Return the question in a continuation: the first line that is not blank."""
     return next((line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()), "")
 
 
