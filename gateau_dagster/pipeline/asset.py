@@ -1,5 +1,13 @@
 """Declare an asset: the planner, Dagster's assets, checks, jobs and documents are all made from this."""
 
+# Why a declaration and not a class with methods: planner, Dagster, checks and jobs must agree on what an asset reads
+# and which settings count. Two descriptions of it would drift apart. A declaration runs nothing, so a plan needs no
+# model and no Dagster.
+#
+# Why settings are named one by one: a fingerprint of the whole configuration would compute everything again after a
+# change of the device. The price: a setting that is forgotten leaves a stale table current. So a setting belongs into
+# `settings` where in doubt.
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias

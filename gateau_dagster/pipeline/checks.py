@@ -1,5 +1,12 @@
 """Check before any model runs whether configuration, data, models and this machine can serve a run, and warn."""
 
+# Why so much is checked before: a mistake that is found by the first step with a model may cost hours. One that
+# training finds may cost days. So everything is checked that the configuration, the index of the input and small files
+# show. No weights are loaded.
+#
+# Who asks: a run stops at the first reason. `gateau validate` lists them all. So the checks are generators of
+# functions, which serve both.
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -212,6 +219,7 @@ class Checks:
         for checks in (of_data, self._model_checks(), self._machine_checks()):
             while True:
                 try:
+                    # Inside the block, too: a generator reads the state to find its checks, and may raise as well.
                     check = next(checks, None)
                     if check is None:
                         break
@@ -232,12 +240,11 @@ class Checks:
         return [sample.response for sample in self._first_samples()]
 
     def _first_samples(self) -> list[Sample]:
-        """Return some samples of the data."""
         first = self.state.index.accepted.head(_SAMPLES).drop("shard")
         return list(read_samples(self.config.located_long_sft, self.state.index, first))
 
     def _first_long_conversations(self) -> list[Record]:
-        """Return the first samples of several exchanges; with `trained_turns: last`, no earlier answer is trained."""
+        # With `trained_turns: last`, no earlier answer is trained.
         found = [read_conversation(each.conversation) for each in self._first_samples() if each.conversation]
         return [{"messages": flagged_turns(each, self.config.trained_turns), "tools": tools} for each, tools in found]
 
@@ -312,10 +319,7 @@ class Checks:
 
     @cached_property
     def _chat_warnings(self) -> list[str]:
-        """Return warnings on how chat templates render the data's first conversations.
-
-        Other checks report missing files.
-        """
+        # Other checks report missing files.
         try:
             return chat_warnings(
                 self.config,

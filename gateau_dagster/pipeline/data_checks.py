@@ -155,7 +155,6 @@ def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
 
 
 def _tokens(accepted: pl.DataFrame, *, most: int) -> float:
-    """Return the approximate tokens of all samples, each cut to `most`."""
     return float((accepted["characters"] / _CHARACTERS).clip(upper_bound=most).sum())
 
 

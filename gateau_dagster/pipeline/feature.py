@@ -1,5 +1,11 @@
 """Define what a feature adds to the pipeline, and find the features."""
 
+# Why features are found and not imported: what only some users need should cost the others nothing to read. The kernel
+# names no feature, so one is added or taken out as a folder, unless another feature is built on it.
+#
+# The price: nobody sees from a hook who implements it. So the docstring of `Feature` lists all hooks, and a method that
+# a feature lacks does nothing.
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

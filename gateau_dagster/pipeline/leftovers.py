@@ -1,5 +1,11 @@
 """Find what a store and its work folder hold that nothing needs: remains of broken writes, old models, old scratch."""
 
+# Why only on request, and why young files stay: another configuration may use the same store, with other variants and
+# unfinished rows. What this one does not need may be wanted there. So the user decides, and what may be of another
+# configuration must be unused for a day.
+#
+# What it costs beside a plan: one listing of the store, and one of the work folder.
+
 import re
 import time
 from collections.abc import Iterator
@@ -69,6 +75,7 @@ class Leftover:
         if self.upload:
             self.files.abort_upload(self.name, self.upload)
         else:
+            # With the stamp first: a folder whose removal was interrupted must not count as a model.
             remove_folder(Store(self.files.root), self.name)
 
 

@@ -1,5 +1,10 @@
 """Find what the tables lost: samples that were rejected or are missing, truncated tokens, empty benchmarks."""
 
+# Why from tables and not from a log: a loss must still be known when the run that caused it is over. `gateau plan`, the
+# checks and the report then give the same numbers, also on a copied store.
+#
+# What it costs: some columns of each table. Rejects are read only for shards that lack rows.
+
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -145,7 +150,6 @@ def unfilled(state: State) -> str:
 
 
 def _limits(state: State) -> list[str]:
-    """Return the settings that left samples out of the choice."""
     reasons = state.read_rejected(CHOSEN)["reason"]
     settings = ("selection.drop", "selection.rule", "selection.duplicates: one", "selection.per_document")
     return [setting for setting in settings if reasons.str.starts_with(f"{setting}:").any()]
@@ -340,7 +344,6 @@ def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
 
 
 def _parts(state: State, asset: Asset, part: str | None) -> Sequence[str | None]:
-    """Return the part alone, or all partitions in the store; None for an asset without partitions."""
     return [part] if part is not None or not asset.partitions else _made(state, asset)
 
 

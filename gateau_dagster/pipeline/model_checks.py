@@ -1,5 +1,12 @@
 """Check the models' files before any of them is loaded."""
 
+# What it costs: opening a model's files imports transformers, which takes seconds, and many commands make a plan. So
+# results are remembered in the work folder, by a digest of all that they depend on. A model that passed is not opened
+# again.
+#
+# What it cannot tell: whether the weights of a hub model are intact before they are downloaded. The step that loads the
+# model finds that.
+
 from __future__ import annotations
 
 import filecmp
@@ -360,7 +367,6 @@ def _sentences_on_records(trial: Trial, section: str) -> Iterator[str]:
 
 
 def _share(count: int, tried: int, noun: str) -> str:
-    """Return `3 of the first 64 conversations (5 %)`."""
     return f"{count:,} of the first {plural(tried, noun)} ({percentage(count / max(1, tried))})"
 
 
@@ -413,7 +419,6 @@ def untried_models(config: Config, digests: Mapping[str, str]) -> list[str]:
 
 
 def _trainings(config: Config) -> dict[str, TrainingConfig]:
-    """Return the training of each model that is trained."""
     found = {name: stage_training(config.models[name], config.training) for name in config.made_models}
     return found | ({config.training.model: config.training} if config.training.enabled else {})
 
@@ -575,7 +580,6 @@ def control_token_warnings(
 
 
 def _control_tokens_of(config: Config, name: str, digest: str) -> list[str]:
-    """Return the control tokens of a model's tokenizer, remembered; none if it is not here."""
     return _of_tokenizer(config, name, digest, "control tokens", lambda used: [*control_tokens(used)])
 
 
@@ -749,7 +753,7 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
 
 
 def _once(config: Config, what: str, check: Callable[[], bool | None]) -> None:
-    """Run a check unless it has passed before; a check that returns False is run again."""
+    # Only success is remembered: the reason of a failure may be a library that is missing in this process only.
     cache, key = _memory(config), f"{_EDITION} {what}"
     if recall(cache, key) is None and check() is not False:
         remember(cache, key, "in order")

@@ -105,7 +105,6 @@ def _kept(config: Config, file: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _written(config: Config) -> set[str]:
-    """Return the names of all tables, pages and folders that a run writes, below the store's root, without endings."""
     return {
         name.removesuffix(".parquet")
         for asset in pipeline_of(config).assets

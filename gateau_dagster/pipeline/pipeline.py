@@ -70,6 +70,7 @@ class Pipeline:
         """Return these assets and everything downstream of them."""
         found = set(keys)
         for asset in self.assets:
+            # One pass suffices, since the assets are in topological order.
             if found & set(asset.reads):
                 found.add(asset.key)
         return found

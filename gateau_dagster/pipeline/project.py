@@ -212,7 +212,6 @@ def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -
 
 
 def _no_configuration(folder: Path) -> str:
-    """Return the message for a missing configuration: what to do."""
     candidates = [f"  gateau run --config {shlex.quote(name)}" for name in _candidates(folder)]
     earlier = folder / StorageConfig().root
     return "\n".join(

@@ -101,7 +101,7 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
 
 
 def _visible_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that decide which segments are far."""
+    # They decide which segments are far.
     return {"models.short.context": config.models["short"].context, "models.short.window": short_window(config)}
 
 
