@@ -74,6 +74,7 @@ def _scored(step: Step, models: ModelsResource) -> Results:
     )
     kept = [shard for shard in shards if not shard.lacking]
     with closing(scoring.on(devices, missing)) as scored:
+        # Shards whose rows are all kept come first: they need no model, and so are on record at once.
         for shard, results in chain(scoring.here(kept, devices[0]), scored):
             shown.finish(shard)
             yield shard, results
@@ -140,7 +141,7 @@ class StepScoring:
 
     @cached_property
     def _section(self) -> ModelConfig:
-        """Return the section of the model, fetched once per step if the store is not local."""
+        # Cached, since each call would fetch the model of a store elsewhere.
         return loadable_model(self.state, self.model)
 
     def _load(self, device: str) -> "LoadedModel":

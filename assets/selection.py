@@ -117,7 +117,6 @@ def _evidence(
 
 
 def _sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """Return `sample_id` and tables.FORECAST_SUMS of the samples of both tables."""
     return long.select("sample_id", "response_tokens").join(token_sums(cam, long), on="sample_id")
 
 
@@ -200,7 +199,6 @@ def with_evidence(state: State, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _write_made(output: Output, subset: pl.DataFrame) -> None:
-    """Write the samples that a feature makes for a variant, in their order."""
     subset = subset.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
     output.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
 
@@ -227,7 +225,6 @@ def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress)
 
 
 def _shard_tables(state: State, shard: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """Return the shard's ids, and the columns that its scores need."""
     found = {name: state.store.read(name, shard, columns) for name, columns in READ_COLUMNS.items()}
     return state.store.read(RAW, shard, ["sample_id"]), found
 
@@ -235,6 +232,7 @@ def _shard_tables(state: State, shard: str) -> tuple[pl.DataFrame, dict[str, pl.
 def _one_ahead(read: Callable[[str], T], shards: Sequence[str]) -> Iterator[T]:
     """Yield `read(shard)` for each shard, reading the next one while the caller works on this one."""
     with ThreadPoolExecutor(1) as pool:
+        # One shard ahead and not more: reading and computing overlap, while memory holds two shards.
         waiting = pool.submit(read, shards[0])
         for following in shards[1:]:
             ready, waiting = waiting.result(), pool.submit(read, following)
@@ -618,7 +616,6 @@ def _shards_with_sums(state: State) -> set[str]:
 
 
 def _known_dependence(state: State) -> pl.DataFrame | None:
-    """Return `dependence` if `evidence` is made and its tables are in the store; else None."""
     if not has_evidence(state.config) or lacking_for_forecast(state) is not None:
         return None
     return dependence(state)

@@ -114,6 +114,7 @@ def variant_checkpoint(step: Step, models: ModelsResource, training: TrainingRes
             _write_other(output)
         else:
             models.release()
+            # Not before a training needs the room: until then, an edit that is reverted finds its model again.
             if not made_room:
                 output.metadata["removed_models"] = len(remove_old_models(step.state))
                 made_room = True
@@ -133,6 +134,7 @@ def _train(output: Output, wanted: TrainingRequest, training: TrainingResource) 
     context, state, stamp = output.context, output.state, output.wanted
     finish_publishing(state.store, wanted.folder)
     found = folder_stamp(state.store, wanted.folder)
+    # A kill may have come between the publication of the model and its record, or an edit was reverted.
     if found is not None and found.fingerprint == stamp.fingerprint:
         context.log.info(f"an earlier run trained this {wanted.folder}")
         return found
@@ -217,7 +219,7 @@ def _write_row(output: Output, folder: str, mix: str, stamp: Stamp) -> None:
 
 
 def _seconds(log: list[dict[str, Any]]) -> float | None:
-    """Return the seconds of all steps, restarts included: the tokens of each step divided by its rate."""
+    # By the rates of the steps, not by the clock: a training run that was resumed has begun several times.
     before = [0, *(metrics["tokens"] for metrics in log)]
     each = [
         (metrics["tokens"] - done) / metrics["tokens_per_second"]
@@ -281,7 +283,6 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
 
 
 def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return at most `_SHOWN_STEPS` evenly spaced steps, including the first and the last."""
     last = len(log) - 1
     places = sorted({round(last * part / (_SHOWN_STEPS - 1)) for part in range(_SHOWN_STEPS)})
     return [{name: rounded(log[place].get(name)) for name in _COLUMNS} for place in places]

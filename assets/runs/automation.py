@@ -1,5 +1,12 @@
 """Define the schedule and the sensors: what is out of date, changed inputs, dead runs and failed runs."""
 
+# Why by state, and not by Dagster's automation conditions: these act on events. They do not ask again for a failed
+# partition, and do not see a file that was removed. A comparison of the store with the configuration sees both at every
+# tick.
+#
+# What it costs: a comparison reads the stamps, so seconds for thousands of shards. `inputs`, which is on by default,
+# therefore looks at sizes and times first, and compares only after one of them changed.
+
 import hashlib
 import threading
 import time
@@ -98,6 +105,7 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
     if not plan:
         return dg.SkipReason("everything is up to date")
     digest = plan_digest(plan, store)
+    # By the digest of the plan: whatever changes makes another plan, which is tried at once.
     early = _ended_early(instance, config, digest)
     if early is not None:
         return dg.SkipReason(
@@ -241,7 +249,7 @@ def inputs_sensor(config: Config) -> dg.SensorDefinition:
 
 
 def _last_run(instance: DagsterInstance) -> str:
-    """Return the id and status of the last run, since its outputs are seen after it."""
+    # Its outputs are seen only after it.
     return "; ".join(f"{run.run_id} {run.status.value}" for run in instance.get_runs(limit=1))
 
 
@@ -264,7 +272,7 @@ def new_findings(instance: DagsterInstance, state: State, plan: Plan) -> Iterato
 def _on_record(
     instance: DagsterInstance, checks: Sequence[dg.AssetCheckKey]
 ) -> dict[dg.AssetCheckKey, AssetCheckEvaluation]:
-    """Return the latest evaluation of each check; none if a run has planned it since."""
+    # A run that has planned a check will evaluate it, so its earlier evaluation no longer counts.
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
     ended = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
     return {
@@ -337,7 +345,7 @@ def _is_own(config: Config, run: DagsterRun) -> bool:
 
 
 def _is_told_of_by_another(run: DagsterRun) -> bool:
-    """Return whether a waiting run of `refresh` fails with this one and reports it. Re-executed runs have none."""
+    # A waiting run of `refresh` fails with this one, and reports it. A run that is executed again has none that waits.
     return ASKED_BY_TAG in run.tags and run.parent_run_id is None
 
 

@@ -198,7 +198,6 @@ def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 
 def _of_part(part: str | None, sentence: str) -> str:
-    """Prefix the sentence with its partition, the worst of several."""
     return sentence if part is None else f"{part}: {sentence}"
 
 
@@ -249,7 +248,6 @@ def _rows(state: State, asset: Asset, parts: Parts, columns: list[str]) -> pl.Da
 
 
 def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
-    """Return the stored partitions, or the table of an unpartitioned asset."""
     if not asset.partitions:
         return state.store.read(asset.key, None, columns)
     return state.store.read_all(asset.key, require_made(state, asset), columns)
@@ -286,7 +284,6 @@ class WholeCheck:
 
 @cache
 def _of_features() -> Mapping[str, WholeCheck]:
-    """Return the checks of features by name."""
     own = dict.fromkeys(DESCRIPTIONS)
     added = ((each.name, each) for checks in feature_parts("assets", "CHECKS", tuple) for each in checks)
     return {name: each for name, each in distinct([*own.items(), *added], "check").items() if each is not None}
@@ -476,7 +473,6 @@ def evaluation(
 
 
 def _failing(instance: DagsterInstance, check: dg.AssetCheckKey) -> list[str]:
-    """Return the partitions whose latest evaluation failed and refers to the current table."""
     known = instance.event_log_storage.get_asset_check_partition_info([check])
     failed = AssetCheckExecutionRecordStatus.FAILED
     return sorted(

@@ -88,7 +88,6 @@ def last_failures(instance: DagsterInstance, config: Config, assets: Sequence[As
 
 
 def _step(config: Config, asset: Asset) -> str:
-    """Return Dagster's name of the step that makes an asset."""
     return own_name(config, asset.step) if asset.step else asset_key(config, asset.key).to_python_identifier()
 
 

@@ -103,7 +103,7 @@ def _rename_modules(file: Path) -> None:
 
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
-    """Lock the home: two processes must not create the tables of a new database at once."""
+    # Two processes must not create the tables of a new database at once.
     with (home / _OPENING).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -201,6 +201,8 @@ class _Files:
 
 
 def _wait_for_no_disk(connection: Any, _: object) -> None:
+    # Dagster's files have a write-ahead log, so this risks no damage. After a power failure the last events may be
+    # missing. The store has the results, and the next run records them again.
     connection.execute("PRAGMA synchronous=NORMAL")
 
 
@@ -291,7 +293,6 @@ def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
 
 
 def _at(value: Any, *keys: str) -> Any:
-    """Return the value at the end of a path of keys, or None if the path breaks off."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -1,5 +1,8 @@
 """Choose what a run does of a plan, launch it here or through the daemon, follow it, and read its result."""
 
+# Why one run over a range, and no backfill: a backfill needs the daemon, and starts a run for each group of shards.
+# Each run has a process and loads the model. A range may contain current shards, but the steps skip them.
+
 import os
 import signal
 import sys
@@ -350,7 +353,7 @@ def require_queue(instance: DagsterInstance) -> None:
 
 
 def _tell(instance: DagsterInstance, run: DagsterRun, work: WorkRun, message: str, other: str) -> None:
-    """Log the reason and the link to the other run as separate events, since the page folds long ones."""
+    # Two events, since the page folds long ones, and the link would be in the folded part.
     instance.report_engine_event(f"Out of date:\n{work.why}", run)
     link = {"run": dg.MetadataValue.dagster_run(other)}
     instance.report_engine_event(message, run, EngineEventData(link))

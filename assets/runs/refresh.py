@@ -1,5 +1,10 @@
 """Start runs of exactly the stale assets and shards, one after another, until nothing is stale."""
 
+# Why plan, run and plan again: a run has partitions of one set only, so shards and variants need two. And whether a
+# table downstream is stale may depend on the content of what a run made.
+#
+# Why one lease around all of it: between two of its runs, another run could otherwise begin on the same store.
+
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -67,6 +67,6 @@ def recorded_tags(instance: DagsterInstance, state: State, asset: str) -> dict[s
 
 
 def _versions(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags of `version_tags`; what an output was made from may have been recorded again since."""
+    # Without the pointers to events: what an output was made from may have been recorded again since.
     own = {DATA_VERSION_TAG, CODE_VERSION_TAG}
     return {name: tag for name, tag in tags.items() if name in own or name.startswith(INPUT_VERSION_TAGS)}

@@ -75,7 +75,7 @@ def preview(table: pl.DataFrame, *, rows: int = 5) -> dict[str, Any]:
 
 
 def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
-    """Return all rows of the first columns as a table; never as Markdown, which would interpret the texts as markup."""
+    # A table and never Markdown, which would interpret the texts of the data as markup.
     types = {name: str(frame.schema[name]) for name in frame.columns[:_MOST_COLUMNS]}
     rows = [{name: _cell(row[name], letters) for name in types} for row in frame.iter_rows(named=True)]
     return rows_table(rows, types)

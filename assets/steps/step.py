@@ -1,5 +1,11 @@
 """Run one Dagster step: hand out its stale outputs in turn, and record each when it is made."""
 
+# Why a step looks again what is stale: Dagster asks for a range of shards, or for all. The run may also continue one
+# that was killed. A step that computed whatever it is asked for would compute current shards again.
+#
+# Why each partition is recorded as it is made: Dagster records the outputs of a step when the step ends. After a kill
+# at the last of a hundred shards, none would be on record.
+
 import threading
 import time
 from collections import Counter
@@ -294,6 +300,8 @@ class Step:
 
     def _twin(self, output: Output) -> tuple[str, Stamp] | None:
         """Return another variant with the table that this one needs, and its stamp."""
+        # Variants may differ in a key that does not affect this table, such as the seed of the training in the choice
+        # of samples.
         stamps = self.state.table_stamps((output.asset, name) for name in self.state.config.variant_set)
         for (_, name), stamp in stamps.items():
             if name is not None and stamp is not None and stamp.fingerprint == output.wanted.fingerprint:
