@@ -17,6 +17,8 @@ from gateau_dagster.registry import feature_parts
 Result = Literal["rows", "ranking", "mix", "checkpoint", "report", "published"]
 
 
+# A key without a statement counts. So a statement that is forgotten computes too much, and never leaves a stale table
+# current.
 class Affects:
     """The effect of a key, as metadata of its field. Without it, a key counts for all that its section decides.
 

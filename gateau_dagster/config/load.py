@@ -1,5 +1,12 @@
 """Read the YAML file, and report each mistake as a line that names the place and the remedy."""
 
+# Why the file is read twice, as nodes and as values: Pydantic knows keys but no lines, and a user looks for a line. The
+# nodes also show what values hide, such as a key that is given twice or a number that YAML reads as another one.
+#
+# What a file may do: hold a secret where the name of a variable belongs, or expand aliases to billions of values. It
+# may also be a device without an end. So secrets are masked before the first message, values are counted before they
+# are constructed, and reading has a limit.
+
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
@@ -259,6 +266,7 @@ def _is_secret_key(key: yaml.Node) -> bool:
 
 def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | None, name: str) -> list[GateauError]:
     """Return the mistakes of the first failing check; empty if all pass."""
+    # Up to the first that fails: a later check may rely on what an earlier one has made sure.
     for check in checks:
         try:
             check(config)
@@ -287,7 +295,7 @@ def _yaml_mistake(error: Exception, text: str) -> str:
 
 
 def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[GateauError]:
-    """Report the keys `folder` and `name`: they are fields of Config, but derived from the file's place."""
+    # They are fields of Config, but follow from the place of the file.
     return [
         GateauError(
             "config.unknown_key",
@@ -390,7 +398,7 @@ def _in_union(detail: ErrorDetails) -> bool:
 
 
 def _is_union_branch(part: int | str) -> bool:
-    """Return whether a part of the path is the tried type of a union ('str', 'list[str]'), not one of our keys."""
+    # Such as 'str' or 'list[str]': Pydantic puts the type that it tried into the path, which is no key of ours.
     return isinstance(part, str) and (part in _BRANCHES or "[" in part)
 
 

@@ -186,7 +186,7 @@ def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConf
 
 
 def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> TrainingConfig:
-    """Return one pass over the mix, in packed rows of `length` tokens whose documents do not see one another."""
+    # One pass, in packed rows whose documents do not see one another.
     options = homologous_options(model)
     same = ("learning_rate", "scheduler", "warmup_ratio", "adam_betas", "weight_decay", "max_grad_norm", "loss", "seed")
     return TrainingConfig.model_validate(

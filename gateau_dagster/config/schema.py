@@ -132,7 +132,7 @@ class KernelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _nothing_to_train(cls, data: Any) -> Any:
-        """Turn training off without models and without a training section."""
+        # A file that only chooses samples needs no section `training`.
         if isinstance(data, dict) and not data.get("models") and data.get("training") is None:
             return {**data, "training": {"enabled": False}}
         return data

@@ -258,7 +258,6 @@ class RuleConfig(Section):
                 )
 
     def _changed(self) -> list[str]:
-        """Return the fields of any rule that differ from their defaults."""
         names = dict.fromkeys(name for read in _READS.values() for name in read)
         return [name for name in names if getattr(self, name) != RuleConfig.model_fields[name].default]
 

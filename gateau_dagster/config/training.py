@@ -458,13 +458,13 @@ class TrainingConfig(Section):
     @field_validator("offload_activations", "tiled_mlp", mode="before")
     @classmethod
     def _words(cls, given: Any) -> Any:
-        """Return on and off as words: YAML reads them as true and false."""
+        # YAML reads on and off as true and false.
         return ("on" if given else "off") if isinstance(given, bool) else given
 
     @field_validator("skip")
     @classmethod
     def _no_skip_at_zero(cls, given: SkipConfig | None) -> SkipConfig | None:
-        """Drop skips of probability 0, which are plain training to the bit: with its batches and its attention."""
+        # Skips of probability 0 are plain training to the bit, so they must not change its batches or its attention.
         return None if given is not None and given.probability == 0 else given
 
     @property
