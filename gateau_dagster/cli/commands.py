@@ -1,5 +1,8 @@
 """The commands of `gateau`: their options, failures as a readable message, and what an error's code means."""
 
+# Why imports are inside the commands: Dagster and transformers take seconds to import. `gateau --help`, `gateau
+# explain` and a misspelt option should answer at once.
+
 import io
 import json
 import logging
@@ -431,7 +434,7 @@ def _defect(error: Exception) -> str:
 
 
 def _refuse(error: GateauError) -> NoReturn:
-    """End with the message and its code; `--json` also prints both on standard output."""
+    # A program that asks for JSON may read standard output only.
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": {"code": error.code, "message": str(error)}}))
     _fail(indented_lines(f"Error: {error.with_code()}"), 1)

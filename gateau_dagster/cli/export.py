@@ -124,7 +124,6 @@ def _rows(selected: pq.ParquetFile) -> Iterator[dict[str, Any]]:
 
 
 def _unaccepted_secrets(config: Config, selected: pq.ParquetFile) -> list[Finding]:
-    """Return the secrets in the texts of the chosen samples that `gateau publish` would refuse."""
     accepted = frozenset().union(*(feature.no_secrets(config) for feature in features()))
     with console().status("Looking for secrets"):
         return [each for each in secrets_of_rows(_rows(selected), CHOSEN) if each.secret_hash not in accepted]

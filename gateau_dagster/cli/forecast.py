@@ -66,7 +66,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
 
 
 def _rests_on(state: State) -> list[str]:
-    """Return the assets that a forecast is made from, without those that the first one is made from."""
+    # If one of them is upstream of the ranking, its staleness shows there already.
     ranking = ranking_asset(state.config)
     included = ancestors(ranking, state.pipeline.assets)
     return [ranking, *(each for each in (CAM, perplexity_asset(THETA_B)) if each not in {ranking, *included})]

@@ -241,7 +241,6 @@ def show_left_out(out: Console, state: State, plan: Plan) -> None:
 
 
 def _partitions_record(state: State, work: Work) -> dict[str, Any]:
-    """Return the stale shards or variants of an asset; empty for a global one."""
     variants = state.asset(work.asset).partitions == VARIANT
     return {"shards": [], "variants": work.partitions} if variants else {"shards": work.partitions}
 

@@ -47,6 +47,7 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         if text != fence.loss():  # the last line reports it
             out.print(as_line(text))
 
+    # The lease comes first: a plan from before another run ended would no longer be true.
     with store_lease(config, config_file, exclusive=True, say=say):
         out.print(
             f"[bold]GATEAU[/bold] on {as_line(configuration_in_words())}; the store is {as_line(config.located_root)}"

@@ -173,7 +173,6 @@ def _show_head(out: Console, found: OneSample, place: Place | None) -> None:
 
 
 def _sum(place: Place, summands: Summands) -> str:
-    """Return `0.5 · long-model gain 0.421 + 0.5 · far-segment gain 0.2 = 0.3105`."""
     first, second = (
         f"{weight:.4g} · {name} {number(value)}"
         for name, weight, value in zip(summands.names, summands.weights, (place.first, place.second), strict=True)

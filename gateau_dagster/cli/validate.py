@@ -155,7 +155,7 @@ def text_ends(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return the text on one line, without characters that a terminal acts on."""
+    # A terminal would act on control characters of the data.
     return repr(text)[1:-1]
 
 
