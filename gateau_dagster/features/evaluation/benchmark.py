@@ -1,5 +1,12 @@
 """Define benchmarks: their questions or measurements, their values, and their section of the report."""
 
+# Why a value for each question, and not one score for a model: models are compared question by question, which needs
+# far fewer questions. The report groups the same values by length or data set, and questions that are in the data can
+# be left out afterwards.
+#
+# Why questions do not depend on the model that answers: otherwise its values could not be set beside another's. Where
+# lengths count, the base model's tokenizer counts them for all variants.
+
 from __future__ import annotations
 
 import sys
@@ -71,6 +78,7 @@ class Question:
     @property
     def digest(self) -> str:
         """Return a digest of everything that determines the answer; fields for grading are excluded."""
+        # Without references and facts: a corrected reference grades the kept answers again, and no model is asked.
         asked, names = asdict(self), ("turns", "generation", "system", "chat", "prefill")
         return fingerprint({name: asked[name] for name in (*names, *(["earlier"] if self.earlier else []))})
 

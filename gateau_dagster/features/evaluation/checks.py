@@ -52,7 +52,7 @@ def losses(state: State, asset: str) -> Iterator[DataLoss]:
 
 
 def _partly_read(place: str, sentence: str) -> Iterator[DataLoss]:
-    """Yield the loss for prompts that a server read in part, by its own count. Its replies count as they are."""
+    # By the server's own count. Its replies count as they are.
     if sentence:
         yield DataLoss(asset=place, sentence=sentence, notable=True)
 

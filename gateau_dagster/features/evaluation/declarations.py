@@ -233,7 +233,7 @@ def _scores(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset
 
 
 def _benchmark_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
-    """Return the settings of a benchmark when the plan is made, since they may depend on its files."""
+    # When the plan is made and not when the asset is declared, since they may depend on the files of the benchmark.
     origin = config.origin(config.training.model)
     base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.by_base else {}
     return {**chosen.stamped_settings(), **base}

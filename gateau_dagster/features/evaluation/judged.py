@@ -81,7 +81,7 @@ def _decided(reply: str, read: Callable[[str], float | None]) -> float | None:
 
 
 def _is_verdict(text: str) -> bool:
-    """Return whether the text looks like a verdict, on this scale or another."""
+    # On any scale: a rating of another scale must make the reply unreadable, and not let an earlier number count.
     text = text.strip("*_ \t")
     return _RATING.fullmatch(text) is not None or _CHOICE.fullmatch(text) is not None
 
@@ -220,7 +220,6 @@ def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) 
 
 
 def _turn_means(judgments: pl.DataFrame) -> pl.DataFrame:
-    """Return `question_id`, `turn` and `score`, the mean over a turn's judgments that have a score."""
     readable = judgments.filter(pl.col("score").is_not_null())
     return readable.group_by("question_id", "turn").agg(score=pl.col("score").mean())
 

@@ -207,7 +207,6 @@ def with_benchmarks(config: Config) -> Config:
 
 
 def _asked(config: Config) -> tuple[str, ...]:
-    """Return `evaluation.benchmarks`, or the default."""
     if config.evaluation.benchmarks is not None:
         return config.evaluation.benchmarks
     return tuple(name for name, benchmark in known_benchmarks(config).items() if benchmark.default)

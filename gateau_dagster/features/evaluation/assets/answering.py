@@ -143,6 +143,5 @@ def _pieces(asked: Sequence[AskedTurn], most: int) -> Iterator[list[AskedTurn]]:
 
 
 def _size(asked: AskedTurn) -> int:
-    """Return the estimated characters of the prompt and of the answer."""
     said = asked.question.generation.max_new_tokens * 4
     return 1 + said + sum(len(turn) for turn in asked.question.turns[: asked.turn + 1])

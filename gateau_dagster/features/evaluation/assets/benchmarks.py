@@ -83,7 +83,7 @@ def _shards(state: State, asset: str, columns: Sequence[str]) -> Iterator[pl.Dat
 
 
 def _samples(state: State, ids: Collection[str]) -> list[Sample]:
-    """Return the samples, reading one shard at a time so that other texts do not stay in memory."""
+    # One shard at a time, so that other texts do not stay in memory.
     wanted = pl.DataFrame({"sample_id": list(ids)}, schema={"sample_id": pl.String()})
     found = [state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards]
     # `conversation` is only in shards that have conversations.
@@ -140,7 +140,6 @@ def placed_variant(state: State, name: str) -> Placed:
 
 
 def _in_store(state: State, folder: str, version: str) -> Placed:
-    """Return the place of a model that was trained here."""
     code = state.config.models[state.config.origin(state.config.training.model)].trust_remote_code
     code = code or state.config.models[state.config.training.model].trust_remote_code
     return Placed(section=ModelConfig(path=folder, trust_remote_code=code), version=version, stored=folder)

@@ -57,5 +57,5 @@ class ServerJudge:
 
 
 def _about(*texts: str) -> int:
-    """Estimate the tokens of texts that the server did not count, from above: with 0, no budget would be used up."""
+    # From above: with 0 for texts that a server did not count, no budget would ever be used up.
     return sum(-(-len(each.encode("utf-8", errors="replace")) // BYTES_OF_A_TOKEN) for each in texts)

@@ -170,6 +170,5 @@ def sample_ratings(step: Step, judge: JudgeResource) -> None:
 def _shown(
     progress: Progress, before: int, whole: int, done: float, total: float | None, unit: str, note: str = ""
 ) -> None:
-    """Report a shard's progress as part of the progress over all shards."""
     del total
     progress(before + done, whole, unit, note)

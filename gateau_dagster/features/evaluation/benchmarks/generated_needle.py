@@ -245,7 +245,6 @@ class GeneratedNeedleQuestions(QuestionBenchmark):
 
     @property
     def _longest(self) -> int:
-        """Return the largest number of tokens of a question that keeps its middle."""
         return self.config.scoring.max_length - self.options.answer_tokens
 
     def _official(self, *names: str, key: str = "") -> QuestionFiles:

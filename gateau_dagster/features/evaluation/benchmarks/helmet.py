@@ -223,7 +223,7 @@ def read_labelled(files: QuestionFiles, task: str) -> Labelled:
 
 
 def _of_split(files: Sequence[SourceFile], part: str, split: str) -> list[SourceFile]:
-    """Return the files of a split, named as on the hub: part/split/0000.parquet, part/split-00000-of-00001.parquet."""
+    # Named as on the hub: part/split/0000.parquet, or part/split-00000-of-00001.parquet.
     named = re.compile(rf"(^|/){split}[^/]*(/[^/]*)?$")
     found = [file for file in files if named.search(file.address)]
     return [file for file in found if f"/{part}/" in file.address] if part else found
@@ -304,7 +304,6 @@ def asked_of(
 
 
 def _key(task: str, rows: Sequence[Row]) -> str:
-    """Return the column that identifies a question."""
     name, other = ("qid", "query") if task == RANKED else ("id", "question")
     return name if rows and name in rows[0] else other
 

@@ -1,5 +1,11 @@
 """Measure recall of a fact at any depth of a context of any length (needle in a haystack), by teacher forcing."""
 
+# Why teacher forcing: one pass measures an answer, where decoding needs one for each token. If every token of the
+# answer is the most likely one, greedy decoding gives this answer, so a found fact means the same. The pass also gives
+# an NLL, which tells apart models that find every fact, or none.
+#
+# When another way is better: benchmarks that generate, if the form of an answer matters as well.
+
 from __future__ import annotations
 
 import math

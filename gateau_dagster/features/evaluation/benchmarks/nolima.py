@@ -267,7 +267,6 @@ class NoLiMa(QuestionBenchmark):
 
     @property
     def _longest(self) -> int:
-        """Return the largest number of tokens of a book with a prompt that is not truncated."""
         return self.config.scoring.max_length - ANSWER_TOKENS - RESERVED
 
     @property

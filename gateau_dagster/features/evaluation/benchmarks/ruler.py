@@ -491,6 +491,7 @@ def samples_of(
     room, make = length - task.answer_tokens, MAKERS[task.kind]
 
     def made(index: int, size: int) -> Made:
+        # A generator for each sample: it is the same whatever other samples, tasks and lengths are configured.
         rng = random.Random(f"{options.seed}:{task.name}:{length}:{index}")
         return make(task, replace(material, number=index), rng, size)
 
@@ -501,6 +502,8 @@ def samples_of(
     least, most = least_size(task, material), 2**24
     if task.kind == "common_words_extraction":
         most = len(material.words.all)
+    # Searched for the first sample only, since each try tokenises a whole prompt. The others are shrunk where they turn
+    # out longer.
     size = largest(least, lambda size: size <= most and fits(0, size))
     for index in range(options.samples):
         own = size

@@ -114,7 +114,7 @@ def short_task_values(
 
 @cache
 def _known_tasks(include: str | None) -> Any:
-    """Return lm-eval's task index; cached, because it reads thousands of files in about 15 s."""
+    # Cached, because the index of lm-eval reads thousands of files, in about 15 s.
     from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports]
 
     return TaskManager(include_path=include)

@@ -1,8 +1,8 @@
 """The engine in this process: left-padded batches of similar length, halved if they do not fit into memory."""
 
 # What it is for: a model that is on this machine, without another program. It answers in batches, and a batch ends with
-# its longest answer. Rows that have ended wait for it. A server (`evaluation.engine`) fills such places at once, and
-# suits many or long answers.
+# its longest answer. Rows that have ended wait for it. A server (`evaluation.engine`) may fill such places at once, and
+# then suits many or long answers.
 #
 # Batches depend on all questions, not only on unanswered ones. A batch changes rounding, so an interrupted run could
 # otherwise give other answers than an undisturbed one.

@@ -150,7 +150,6 @@ def _without_rating(judgments: pl.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _means_by_sample(samples: Sequence[str], judgments: pl.DataFrame, named: Collection[str]) -> pl.DataFrame:
-    """Return the mean of the repeats' ratings by sample and characteristic; null if there is none."""
     means = {
         (sample, turn): mean
         for sample, turn, mean in judgments.group_by("question_id", "turn").agg(pl.col("score").mean()).iter_rows()

@@ -168,6 +168,7 @@ def answered(
                 "again, report it.",
             )
     common = next(iter(found.values()), pl.DataFrame(schema=tables.schema(tables.SCORES)))
+    # Only questions with a value from every model. Otherwise a model would gain by failing on hard questions.
     for table in found.values():
         common = common.join(table, on="question_id", how="semi", maintain_order="left")
     if common.is_empty():
@@ -346,7 +347,6 @@ def _unmeasured(name: str, benchmark: str) -> tuple[Verdict, str]:
 
 
 def _digits(margin: float) -> int:
-    """Return the number of decimals for figures beside a margin: three, or enough for three digits of the margin."""
     return 3 if margin >= 0.1 or margin <= 0 else 2 - math.floor(math.log10(margin))
 
 

@@ -75,7 +75,6 @@ def far_questions(result: BenchmarkResult, kinds: Mapping[str, bool]) -> np.ndar
 
 
 def _losses(inputs: ExperimentInputs, kinds: Mapping[str, bool]) -> Iterator[tuple[BenchmarkResult, np.ndarray]]:
-    """Yield each benchmark that measures a loss on far text and on other text, with its far questions."""
     for result in inputs.results:
         if result.chosen.unit == _NLL and (far := far_questions(result, kinds)) is not None:
             yield result, far
@@ -107,7 +106,6 @@ def forecast_outcomes(
 
 
 def _chance(inputs: ExperimentInputs, name: str) -> str | None:
-    """Return the line that was trained on as much random data as this one; None without any."""
     amounts = {line.name: line.amount for line in inputs.lines}
     lines = (line for line in inputs.lines if line.series == RANDOM)
     return next((line.name for line in lines if line.amount == amounts[name]), None)

@@ -322,7 +322,6 @@ def _against_chance(name: str, chance: str, difference: Interval, benchmark: Ben
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Return a sort key that puts 512 before 1024, and both before words."""
     parts = [part for part in _NUMBERS.split(name) if part]
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
