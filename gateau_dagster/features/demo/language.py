@@ -71,9 +71,7 @@ class Fact:
 def _successors(
     words: tuple[str, ...], following: tuple[str, ...], count: int, seed: int
 ) -> dict[str, tuple[str, ...]]:
-    """Return `count` allowed successors of each word; they are part of the language, so equal for every seed of the
-    data.
-    """
+    # They are part of the language, so they are the same for every seed of the data.
     rng = np.random.default_rng(seed)
     return {word: tuple(rng.choice(following, size=count, replace=False).tolist()) for word in words}
 

@@ -172,6 +172,7 @@ def _committed(
             "an upload would replace or remove them. Name another repository, or remove these files from this one.",
         )
     _check_xet(api, repository)
+    # With `parent_commit`: a commit that came in between may have changed what was checked above, and is refused.
     made = api.create_commit(
         repository,
         [

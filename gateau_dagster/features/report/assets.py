@@ -131,7 +131,6 @@ def _forecast(state: State, experiment: "ExperimentInputs | None") -> dict[str, 
 
 
 def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:
-    """Return the scores of every method whose table the page reads."""
     assets = state.asset("report").reads
     made = (each for each in compared_methods(state.config) if each.asset in assets)
     return {each.name: state.read(each.asset, ["sample_id", "score"]) for each in made}

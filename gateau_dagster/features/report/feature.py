@@ -37,7 +37,7 @@ class Report(Feature):
 
 
 def _shown_configuration(config: Config) -> str:
-    """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
+    # Without the settings of how the pipeline runs: another device must not make the page again.
     shown = completed(config)
     without = without_effect(shown, "report") | ({"variants": True} if config.variants is None else {})
     return fingerprint(shown.model_dump(mode="json", exclude=without))

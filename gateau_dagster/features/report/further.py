@@ -120,7 +120,7 @@ def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
 
 
 def _outcomes(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> PageFigure:
-    """Return a benchmark's figure like GATEAU's figure 4; the verdicts are a judge's, not people's."""
+    # As GATEAU's figure 4, but the verdicts are a judge's and not people's.
     return PageFigure(
         name=f"pairwise/{benchmark}",
         draw=partial(_three_shares, benchmark, rows),

@@ -147,7 +147,7 @@ def synthesis_assets(config: Config, options: SynthesisConfig) -> Iterator[Asset
 
 
 def _documents(config: Config, key: str, observed: Observed) -> dict[str, Any]:
-    """Return the digest of a shard's documents, and of the benchmarks' questions that its passages must not hold."""
+    # The questions count, too: passages that hold one are left out.
     benchmarks, digests = asking_benchmarks(config), observed.model_digests
     asked = {name: question_settings(config, each, digests) for name, each in benchmarks.items()}
     return {"documents": observed.partitions[key], **({"questions": fingerprint(asked)} if asked else {})}

@@ -27,7 +27,7 @@ def _verified(read: Callable[[str], pl.DataFrame]) -> pl.DataFrame:
 
 
 def _unverified(read: Callable[[str], pl.DataFrame]) -> pl.DataFrame:
-    """Return as many candidates as are accepted, in the order of their ids, which are hashes."""
+    # The ids are hashes, so the first ones are a random choice, and as many as are accepted make a fair comparison.
     questions, contexts, checked = map(read, _TABLES)
     accepted = as_samples(questions, contexts, checked.filter("accepted"))
     return as_samples(questions, contexts, questions.filter(fault="")).head(accepted.height)

@@ -340,7 +340,7 @@ def _text(value: object) -> str | None:
 
 
 def _is_text(value: object) -> TypeGuard[str]:
-    # JSON may encode half of a surrogate pair, or control characters, which a table or another request cannot hold.
+    # JSON may encode half of a surrogate pair, which no table holds, and control characters, which no text has.
     return isinstance(value, str) and _NO_TEXT.search(value) is None
 
 

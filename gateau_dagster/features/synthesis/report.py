@@ -152,7 +152,6 @@ def _candidate(row: Mapping[str, Any], key: str, found: EvidenceMaps) -> Candida
 
 
 def _strip(sample: Sample, places: Sequence[tuple[int, int]], added: Sequence[float]) -> SpanStrip:
-    """Return the gain of each passage of a context in the answer's probability."""
     stretches = [Stretch(start=a, end=b, added=each) for (a, b), each in zip(places, added, strict=True)]
     return SpanStrip(
         methods=["theta_B"],

@@ -114,6 +114,7 @@ class TextSource:
             parts.setdefault(place.name, []).append(place)
         known = [_Known.joined(each) for each in parts.values()]
         self.given = len(known) + len(self.rejected)
+        # Until they are drawn, only names, places and lengths of the texts are in memory.
         waiting = [known[at] for at in mix_order([(f"text/{self.origin}", each.name) for each in known], seed)]
         found: list[TextPiece] = []
         drawn = characters = 0

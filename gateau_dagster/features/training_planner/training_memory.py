@@ -229,6 +229,7 @@ def longest_pass(
     step: int = _STEP,
 ) -> int:
     """Return the most tokens of a pass that fits, a multiple of `step`; 0 if none does."""
+    # By bisection: levers on `auto` change with the length, so no formula can be solved for it.
     least, most = 0, _LONGEST // step
     while least < most:
         middle = (least + most + 1) // 2
