@@ -47,6 +47,8 @@ def document_split(step: Step) -> None:
         reserved = reserved_documents(state.config)
         for done, shard in enumerate(state.shards, start=1):
             texts = state.store.read(RAW, shard, list(TEXTS))
+            # By shard: near-duplicates are found among all samples, but only sketches and digests of their texts stay
+            # in memory.
             documents.add(texts.filter(~pl.col("sample_id").is_in([*last])), state.index.instructions)
             output.progress(done, len(state.shards), "shards")
         documents.join(last)

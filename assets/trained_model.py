@@ -114,7 +114,7 @@ def variant_checkpoint(step: Step, models: ModelsResource, training: TrainingRes
             _write_other(output)
         else:
             models.release()
-            # Not before a training needs the room: until then, an edit that is reverted finds its model again.
+            # Not before a training run needs the room: until then, an edit that is reverted finds its model again.
             if not made_room:
                 output.metadata["removed_models"] = len(remove_old_models(step.state))
                 made_room = True
