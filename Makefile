@@ -128,8 +128,8 @@ benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="fo
 benchmark-lengths: $(VENV)/.run-installed  ## scores against the response's length: MODEL=folder NQ=questions [FOLD=choose]; resumable
 	@$(BIN)/python benchmarks/response_length.py --nq "$(NQ)" --model "$(MODEL)" --fold $(FOLD) --out $(BENCHMARKS)/response_length_$(FOLD).json
 
-benchmark-qmsum: $(VENV)/.run-installed  ## scores and evidence on meetings whose relevant turns people marked: MODELS="folder folder" QMSUM=meetings [NQ=questions] [PARTS=84] [MINUTES=60] [FOLD=choose]; resumable
-	@$(BIN)/python benchmarks/qmsum_selection.py --qmsum "$(QMSUM)" --models $(MODELS) --fold $(FOLD) $(if $(NQ),--nq "$(NQ)") $(if $(PARTS),--parts $(PARTS)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(BENCHMARKS)/qmsum_$(FOLD).json
+benchmark-qmsum: $(VENV)/.run-installed  ## scores and evidence on meetings whose relevant turns people marked: MODELS="folder folder" QMSUM=meetings [NQ=questions] [PARTS=84] [MINUTES=60] [FOLD=choose] [QMSUM_NAME=qmsum_gemma3]; resumable
+	@$(BIN)/python benchmarks/qmsum_selection.py --qmsum "$(QMSUM)" --models $(MODELS) --fold $(FOLD) $(if $(NQ),--nq "$(NQ)") $(if $(PARTS),--parts $(PARTS)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(BENCHMARKS)/$(or $(QMSUM_NAME),qmsum_$(FOLD)).json
 
 benchmark-base-rates: $(VENV)/.run-installed  ## which share of data sets depends on far text: MODEL=folder SETS="name=file name=file" [RATE_SIZES="4096/1024 8192/2048"] [SAMPLES=40] [RATES=base_rates_long]; resumable
 	@$(BIN)/python benchmarks/base_rates.py --sets $(SETS) --model "$(MODEL)" $(if $(RATE_SIZES),--sizes $(RATE_SIZES)) $(if $(SAMPLES),--samples $(SAMPLES)) --out $(BENCHMARKS)/$(or $(RATES),base_rates).json

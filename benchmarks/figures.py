@@ -191,6 +191,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "response_length_report.json": ("response_length_report", response_length),
     "qmsum_report.json": ("qmsum", qmsum),
     "qmsum_choose.json": ("qmsum_choose", qmsum),
+    "qmsum_gemma3.json": ("qmsum_gemma3", qmsum),
     "base_rates.json": ("base_rates", base_rates),
     "base_rates_long.json": ("base_rates_long", base_rates),
     "selection.json": ("synthetic", synthetic),
@@ -483,6 +484,15 @@ def qmsum_evidence(found: Json) -> str:
             rows[-1] = [*rows[-1], estimate_text(of["segments_auroc"], 2), estimate_text(of["same_side"], 2)]
     aurocs = ("AUROC of segments", "on the same side")
     return _table(["model", "kind", "samples", "has evidence", *names.values(), "by chance", *aurocs], rows)
+
+
+_OF_QMSUM = ("qmsum", "qmsum_gemma3")
+"""Runs of other models, each with its own number of samples."""
+
+
+def _of_all(make: Callable[[Json], str]) -> Callable[..., str]:
+    """Return a function that makes a table of several files, whose results are by model."""
+    return lambda *files: make({"results": {model: each for one in files for model, each in one["results"].items()}})
 
 
 def qmsum_mixed(found: Json) -> str:
@@ -1022,10 +1032,10 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "real_precision": (("real_text",), real_precision),
     "dependency_counts": (("real_dependencies",), dependency_counts),
     "evidence_hits": (("real_dependencies",), evidence_hits),
-    "qmsum_samples": (("qmsum",), qmsum_samples),
-    "qmsum_methods": (("qmsum",), qmsum_methods),
-    "qmsum_evidence": (("qmsum",), qmsum_evidence),
-    "qmsum_mixed": (("qmsum",), qmsum_mixed),
+    "qmsum_samples": (_OF_QMSUM, _of_all(qmsum_samples)),
+    "qmsum_methods": (_OF_QMSUM, _of_all(qmsum_methods)),
+    "qmsum_evidence": (_OF_QMSUM, _of_all(qmsum_evidence)),
+    "qmsum_mixed": (_OF_QMSUM, _of_all(qmsum_mixed)),
     "qmsum_choose": (("qmsum_choose",), qmsum_evidence),
     "base_rates": (("base_rates", "base_rates_long"), base_rate_table),
     "screened_cost": (("scoring",), screened_cost),
