@@ -160,14 +160,18 @@ def test_its_figures_fill_the_page(found: dict[str, Any], tmp_path: Path) -> Non
     mixed_pool = pool | {"candidates": {"robust": shares}}
     measured = {"settings": {}, "machine": {}, "results": {"tiny": found | {"mixed": mixed_pool}}}
     (tmp_path / "qmsum_report.json").write_text(json.dumps(measured))
-    assert figures.keep(tmp_path, tmp_path / "kept") == ["qmsum_report.json"]
-    tables = [name for name, (files, _) in figures.TABLES.items() if files == ("qmsum",)]
+    other = measured | {"results": {"second": measured["results"]["tiny"]}}
+    (tmp_path / "qmsum_gemma3.json").write_text(json.dumps(other))
+    assert {*figures.keep(tmp_path, tmp_path / "kept")} == {"qmsum_report.json", "qmsum_gemma3.json"}
+    tables = [name for name, (files, _) in figures.TABLES.items() if files[0] == "qmsum"]
+    assert len(tables) == 4
     page = "".join(f"<!-- figures: {name} -->\n\n<!-- end of figures -->\n" for name in tables)
     text = figures.written(page, tmp_path / "kept")
     value = found["auroc"]["gateau[robust]"]["far against near"]["value"]
     assert re.search(rf"^\| `robust`.* \| {value:.3f} \(", text, re.MULTILINE)
-    assert all(re.search(rf"^\| tiny \| `{kind}` \|", text, re.MULTILINE) for kind in KINDS)
-    assert "| tiny | `robust` | 0.250 (0.000-0.500) | 25 % (0-50) of 5 |" in text
+    for model in ("tiny", "second"):
+        assert all(re.search(rf"^\| {model} \| `{kind}` \|", text, re.MULTILINE) for kind in KINDS)
+        assert f"| {model} | `robust` | 0.250 (0.000-0.500) | 25 % (0-50) of 5 |" in text
 
 
 def sample(group: str, page: str, far: bool, gain: float) -> Labelled:
