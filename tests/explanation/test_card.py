@@ -1,4 +1,4 @@
-"""What of a map is printed and linked."""
+"""A map prints its segments, and links each token to its segment."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What tests of the whole product know of each feature: the modules `whole` in the folders of features' tests.
+"""Find what each feature adds to tests of the whole product: the module `whole` in the folder of its tests.
 
 Each name in such a module is optional:
 

@@ -38,7 +38,10 @@ def by_method(
     sections: Mapping[str, Any] | None = None,
     **selection: Any,
 ) -> Config:
-    """`models`: in the place of the pair. `sections`: those of features. `selection`: its further keys."""
+    """Return a checked configuration.
+
+    models: instead of the pair. sections: of features, by name. selection: further keys of that section.
+    """
     names = [name for name in (method, *compare) if name in NEEDS]
     further = {name: model for each in names for name, model in NEEDS[each][1].items()}
     options = {each: NEEDS[each][0] for each in names} | selection.pop("options", {})

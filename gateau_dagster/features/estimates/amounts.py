@@ -15,7 +15,7 @@ import polars as pl
 from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.features.estimates.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
-from gateau_dagster.features.evaluation.asset_names import ANSWERS
+from gateau_dagster.features.evaluation import ANSWERS
 from gateau_dagster.features.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.features.evaluation.questions import known_questions
 from gateau_dagster.features.evaluation.registry import scored_benchmarks

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from gateau_dagster.features.evaluation.asset_names import SCORES
+from gateau_dagster.features.evaluation import SCORES
 from gateau_dagster.features.evaluation.benchmark import Benchmark, QuestionBenchmark
 from gateau_dagster.features.evaluation.questions import known_questions
 from gateau_dagster.features.evaluation.registry import scored_benchmarks

@@ -7,7 +7,7 @@ import polars as pl
 
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.rejects import rejects_among
-from gateau_dagster.features.evaluation.asset_names import ANSWERS, JUDGMENTS, SCORES
+from gateau_dagster.features.evaluation import ANSWERS, JUDGMENTS, SCORES
 from gateau_dagster.features.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.features.evaluation.grading import thoughts_sentence, unfinished_thoughts
 from gateau_dagster.features.evaluation.judging.judge_answers import partly_read_judgments

@@ -7,7 +7,7 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.features.evaluation.asset_names import (
+from gateau_dagster.features.evaluation import (
     ANSWERS,
     CHARACTERISTICS,
     EXPERIMENT,

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
-from gateau_dagster.features.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
+from gateau_dagster.features.evaluation import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.features.evaluation.declarations import (
     characteristics,
     contamination,

@@ -12,7 +12,7 @@ from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.costs import PlannedCost
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
-from gateau_dagster.features.evaluation.asset_names import ANSWERS
+from gateau_dagster.features.evaluation import ANSWERS
 from gateau_dagster.features.evaluation.benchmark import Materials, Question
 from gateau_dagster.features.evaluation.grading import graded_answers
 from gateau_dagster.features.evaluation.judged import RatedBenchmark, needed_judge

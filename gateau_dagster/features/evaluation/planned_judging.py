@@ -8,7 +8,7 @@ from operator import add
 
 from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.costs import PlannedCost
-from gateau_dagster.features.evaluation.asset_names import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
+from gateau_dagster.features.evaluation import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.features.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.features.evaluation.generation.answering import answer_scorer
 from gateau_dagster.features.evaluation.grading import graded_answers

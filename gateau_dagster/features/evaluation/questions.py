@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.features.evaluation.asset_names import ANSWERS, SCORES
+from gateau_dagster.features.evaluation import ANSWERS, SCORES
 from gateau_dagster.features.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.plan import Plan

@@ -12,8 +12,7 @@ from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.data.document_split import Reserving
 from gateau_dagster.errors import GateauError
-from gateau_dagster.features.evaluation import benchmarks
-from gateau_dagster.features.evaluation.asset_names import ANSWERS
+from gateau_dagster.features.evaluation import ANSWERS, benchmarks
 from gateau_dagster.features.evaluation.benchmark import RETURNED, Benchmark, MeasuredBenchmark, QuestionBenchmark
 from gateau_dagster.registry import classes_of, modules_of, with_installed, with_plugins
 

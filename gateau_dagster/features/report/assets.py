@@ -19,7 +19,7 @@ from gateau_dagster.assets.selection import (
 from gateau_dagster.assets.steps.metadata import rounded, rows_table
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
-from gateau_dagster.features.evaluation.asset_names import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
+from gateau_dagster.features.evaluation import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
 from gateau_dagster.features.evaluation.assets.experiment import (
     contamination_of,
     experiment_inputs,

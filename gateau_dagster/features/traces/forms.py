@@ -7,8 +7,10 @@ from gateau_dagster.config.inputs import Turns
 from gateau_dagster.data.conversation import SampleParts
 from gateau_dagster.data.record_fields import Fields
 from gateau_dagster.data.sample import Turn
-from gateau_dagster.features.traces.sessions import Session, session_of
+from gateau_dagster.features.traces.sessions import session_of as open_file
 from gateau_dagster.features.traces.traces import Trace
+
+__all__ = ["open_file", "read_conversation"]
 
 
 def read_conversation(
@@ -21,8 +23,3 @@ def read_conversation(
     """
     trace = Trace(turns, tools, fields)
     return trace.content_id, trace.parts(how)
-
-
-def open_file(first: Any) -> Session | None:
-    """Return a session if a file with such a first line is one, see `session_of`; else None."""
-    return session_of(first)

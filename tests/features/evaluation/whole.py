@@ -1,4 +1,4 @@
-"""What tests of the whole product know of benchmarks, answers, judgments and experiments."""
+"""Tell tests of the whole product what benchmarks, answers, judgments and experiments add."""
 
 NAME = "evaluation"
 # Where a benchmark asks questions, or a judge is there, more is made again: see test_declarations.

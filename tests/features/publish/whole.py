@@ -1,4 +1,4 @@
-"""What tests of the whole product know of `publish`."""
+"""Tell tests of the whole product what `publish` adds."""
 
 NAME = "publish"
 SECTION = {"repository": "me/mine", "license": "other", "variants": {"random-s1": "me/random"}}

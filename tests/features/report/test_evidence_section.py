@@ -1,4 +1,4 @@
-"""What a page shows of maps, and how many samples have named segments."""
+"""The page shows the maps of some samples, and counts the samples with named segments."""
 
 from collections.abc import Sequence
 from typing import Any

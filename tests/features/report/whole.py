@@ -1,4 +1,4 @@
-"""What tests of the whole product know of the report."""
+"""Tell tests of the whole product what the report adds."""
 
 NAME = "report"
 CODE_VERSIONS = {

@@ -1,4 +1,4 @@
-"""What tests of the whole product know of `synthesis`."""
+"""Tell tests of the whole product what `synthesis` adds."""
 
 from typing import Any
 

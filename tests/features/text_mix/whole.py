@@ -1,4 +1,4 @@
-"""What tests of the whole product know of mixes of texts."""
+"""Tell tests of the whole product what mixes of texts add."""
 
 NAME = "text_mix"
 CODE_VERSIONS = {"features.text_mix.mix.CODE_VERSION": {"homologous_mix"}}

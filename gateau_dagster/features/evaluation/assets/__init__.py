@@ -3,7 +3,7 @@
 import dagster as dg
 
 from gateau_dagster.assets.runs.checks import WholeCheck, check_result, require_made
-from gateau_dagster.features.evaluation.asset_names import GATE, READABLE_REPLIES
+from gateau_dagster.features.evaluation import GATE, READABLE_REPLIES
 from gateau_dagster.features.evaluation.assets.benchmarks import benchmark_answers, benchmark_scores, evaluation
 from gateau_dagster.features.evaluation.assets.experiment import (
     contamination,

@@ -16,7 +16,7 @@ from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.execution.shard_tables import rejected_frame, samples_of
-from gateau_dagster.features.evaluation.asset_names import ANSWERS, JUDGMENTS
+from gateau_dagster.features.evaluation import ANSWERS, JUDGMENTS
 from gateau_dagster.features.evaluation.assets.answering import pool_answers
 from gateau_dagster.features.evaluation.benchmark import (
     MODELS,

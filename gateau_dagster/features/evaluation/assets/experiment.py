@@ -10,7 +10,7 @@ from gateau_dagster.assets.selection import Candidates, chosen_samples, forecast
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config.variants import Variant
-from gateau_dagster.features.evaluation.asset_names import EXPERIMENT, JUDGMENTS, SCORES
+from gateau_dagster.features.evaluation import EXPERIMENT, JUDGMENTS, SCORES
 from gateau_dagster.features.evaluation.assets.benchmarks import asked_questions
 from gateau_dagster.features.evaluation.benchmark import Benchmark
 from gateau_dagster.features.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows

@@ -13,8 +13,7 @@ from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.features.evaluation import benchmarks
-from gateau_dagster.features.evaluation.asset_names import GATE
+from gateau_dagster.features.evaluation import GATE, benchmarks
 from gateau_dagster.features.evaluation.assets.experiment import (
     experiment_inputs,
     judged_costs,
