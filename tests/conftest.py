@@ -22,7 +22,7 @@ from gateau_dagster import errors
 from gateau_dagster.execution import collect_rarely
 
 if TYPE_CHECKING:
-    from tests.postgres_server import PostgresServer
+    from tests.kit.postgres_server import PostgresServer
 
 # Processes that tests start have one thread, and figures are compared with theirs to the last bit. Before torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -139,7 +139,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 def whole_run(shared: Shared) -> Path:
     """The configuration file of a project whose only run ended well: 36 samples, 4 shards, a training."""
     from tests.assets.harness import pipeline_on
-    from tests.project import change_config, make_project
+    from tests.kit.project import change_config, make_project
 
     def make(folder: Path) -> None:
         file = make_project(folder, samples=36, shards=4, training=True)
@@ -153,7 +153,7 @@ def whole_run(shared: Shared) -> Path:
 @pytest.fixture(scope="session")
 def whole_demo(shared: Shared) -> Path:
     """The configuration file of the demo after its only `gateau run`, of minutes."""
-    from tests.project import gateau, make_demo
+    from tests.kit.project import gateau, make_demo
 
     def make(folder: Path) -> None:
         gateau("run", "--config", str(make_demo(folder)), folder=folder)
@@ -164,7 +164,7 @@ def whole_demo(shared: Shared) -> Path:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator["PostgresServer"]:
     """A running PostgreSQL server."""
-    from tests.postgres_server import WITHOUT, installed_binaries, postgres_server
+    from tests.kit.postgres_server import WITHOUT, installed_binaries, postgres_server
 
     if installed_binaries() is None:
         pytest.skip(WITHOUT)

@@ -19,8 +19,8 @@ import torch
 
 import gateau_dagster
 from gateau_dagster.pipeline.observed import state_of
-from tests.error_codes import refused
-from tests.project import change_config, command_environment, make_project, sample, write_model
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, command_environment, make_project, sample, write_model
 from tests.runs.test_kill import instance_of
 
 PLUG_IN = """

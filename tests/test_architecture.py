@@ -24,8 +24,8 @@ from house import (
     upward_arrows,
 )
 
-from tests.project import ROOT, command_environment, make_project
-from tests.prose import FORMS, NO_SUBJECT, forbidden, texts
+from tests.kit.project import ROOT, command_environment, make_project
+from tests.kit.prose import FORMS, NO_SUBJECT, forbidden, texts
 
 CORE = "gateau_dagster"
 # From the ground up: each imports only what stands before it. A new package or module of the core needs its place.

@@ -23,8 +23,8 @@ from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.resources.configuration import ConfigurationResource
-from tests.error_codes import refused
-from tests.project import ROOT, command_environment, gateau, make_demo, make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import ROOT, command_environment, gateau, make_demo, make_project
 from tests.test_docs import blocks
 
 FIRST, SECOND = ["first"], ["team", "second-one"]

@@ -12,9 +12,9 @@ import pytest
 from gateau_dagster import assets
 from gateau_dagster.pipeline import declarations
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.contributing import block, section
-from tests.project import make_project, sample, write_samples
-from tests.tiny_models import tokenizer
+from tests.kit.contributing import block, section
+from tests.kit.project import make_project, sample, write_samples
+from tests.kit.tiny_models import tokenizer
 
 
 def run(code: str) -> dict[str, Any]:

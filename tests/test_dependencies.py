@@ -17,7 +17,7 @@ from house import imported
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.project import ROOT
+from tests.kit.project import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {name: [*map(Requirement, texts)] for name, texts in PROJECT["optional-dependencies"].items()}

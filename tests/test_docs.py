@@ -20,8 +20,8 @@ from pydantic import TypeAdapter
 from gateau_dagster.cli.commands import cli
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import check_project, configuration_schema, load_project, parse_project
-from tests.project import ROOT, command_environment, make_project
-from tests.prose import FORMS, forbidden
+from tests.kit.project import ROOT, command_environment, make_project
+from tests.kit.prose import FORMS, forbidden
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.methods.registry import all_methods
-from tests.project import ROOT, command_environment, sample, write_model, write_samples
+from tests.kit.project import ROOT, command_environment, sample, write_model, write_samples
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MODEL = "HuggingFaceTB/SmolLM2-360M-Instruct"

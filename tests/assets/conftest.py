@@ -10,7 +10,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.conftest import Shared
-from tests.project import make_project
+from tests.kit.project import make_project
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.small_charts import INLINE_LIMIT
 from gateau_dagster.storage import Stamp
-from tests.project import change_config
+from tests.kit.project import change_config
 
 Made = dict[tuple[str, str | None], dg.AssetMaterialization]
 """Materialisations by asset and partition."""

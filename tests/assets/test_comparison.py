@@ -16,7 +16,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, pipeline_on, value_of
-from tests.project import make_project
+from tests.kit.project import make_project
 
 IDS = [f"s{number:02d}" for number in range(20)]
 

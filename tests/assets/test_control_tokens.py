@@ -13,9 +13,9 @@ from gateau_dagster.data import index as index_module
 from gateau_dagster.data import sample as sample_module
 from gateau_dagster.pipeline import model_checks
 from gateau_dagster.pipeline.checks import checks_of
-from tests import tiny_models
 from tests.assets.harness import Pipeline, pipeline_on
-from tests.project import make_project, try_here, write_model
+from tests.kit import tiny_models
+from tests.kit.project import make_project, try_here, write_model
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
 SPELLED = f"ends{END}\n{ASSISTANT}\nno</s>"

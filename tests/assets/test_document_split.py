@@ -27,7 +27,7 @@ from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, pipeline_on, value_of
 from tests.data.test_near_duplicates import edited, words
-from tests.project import change_config, make_project, write_samples
+from tests.kit.project import change_config, make_project, write_samples
 
 DOCUMENTS, QUESTIONS = 30, 3
 ORDER = ["method_scores/length", "selected_subset"]

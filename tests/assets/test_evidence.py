@@ -22,7 +22,7 @@ from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.assets.harness import Pipeline, value_of
 from tests.features.report.viewer.builders import content_of, index_of
-from tests.project import change_config
+from tests.kit.project import change_config
 
 
 def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(

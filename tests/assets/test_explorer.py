@@ -12,7 +12,7 @@ from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import Files
 from tests.assets.harness import Pipeline
 from tests.features.report.viewer.builders import content_of, index_of
-from tests.project import sample, write_samples
+from tests.kit.project import sample, write_samples
 from tests.storage.builders import flipped
 
 SAMPLES, SHARDS, CHANGED = 24, 4, 7

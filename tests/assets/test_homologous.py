@@ -16,7 +16,7 @@ from gateau_dagster.features.demo.language import document
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.loadable import loadable_model
 from tests.assets.harness import Pipeline, pipeline_on, value_of
-from tests.project import make_project
+from tests.kit.project import make_project
 
 SHARDS = 2
 HOMOLOGOUS: dict[str, Any] = {

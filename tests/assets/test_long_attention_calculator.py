@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.features.demo.language import document
 from tests.assets.harness import Pipeline, pipeline_on
-from tests.project import make_project, write_model
+from tests.kit.project import make_project, write_model
 from tests.scoring.builders import eager_matrices, reference_parts, slow_cds
 
 SHARDS, SAMPLES = 2, 6

@@ -11,7 +11,7 @@ import pytest
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, pipeline_on, value_of
-from tests.project import change_config, make_project, sample, write_samples
+from tests.kit.project import change_config, make_project, sample, write_samples
 
 SHARDS = 3
 LETTERS = Path(__file__).parents[1] / "methods" / "letters.py"

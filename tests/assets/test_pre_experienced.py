@@ -16,7 +16,7 @@ from gateau_dagster.features.estimates.estimator import Estimator
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.checks import checked_plan
 from tests.assets.harness import Made, Pipeline, pipeline_on, value_of
-from tests.project import change_config, make_project, sample, write_samples
+from tests.kit.project import change_config, make_project, sample, write_samples
 
 SHARDS, SAMPLES, CLUSTERS = 3, 18, 4
 UNTIL = "method_scores/ifd"

@@ -17,7 +17,7 @@ from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.storage import Store
 from tests.assets.harness import Pipeline, asset_key, failure_of, in_range, key_of, value_of
 from tests.assets.steps.test_step import assert_own_versions, execute
-from tests.project import change_config
+from tests.kit.project import change_config
 
 PAIR = ["perplexity/long", "cam"]
 EVERY_SHARD = in_range("0", "2")

@@ -8,7 +8,7 @@ from polars.testing import assert_frame_equal
 
 from gateau_dagster.comparison.result import MethodComparison
 from tests.assets.harness import Pipeline, pipeline_on
-from tests.project import make_project
+from tests.kit.project import make_project
 
 SHARDS = ["0", "1"]
 OWN = {"sample_id", "digest", "segments", "far_gain"}

@@ -14,7 +14,7 @@ from gateau_dagster.pipeline import model_checks
 from gateau_dagster.pipeline.recipes import recipe_of
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.data.inputs import SESSIONS
-from tests.project import change_config, make_project, try_here, write_model
+from tests.kit.project import change_config, make_project, try_here, write_model
 from tests.training.builders import tokenizer
 from tests.training.test_encode import HERMES
 

@@ -8,9 +8,9 @@ import yaml
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.checks import checks_of
 from tests.assets.harness import pipeline_on
+from tests.kit.project import make_project
+from tests.kit.tiny_models import replace_model
 from tests.models.test_known_model import NEXT
-from tests.project import make_project
-from tests.tiny_models import replace_model
 
 LADM = {"ladm": {"span_length": 8, "first_scored": 6}}
 pytestmark = pytest.mark.long

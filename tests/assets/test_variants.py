@@ -22,7 +22,7 @@ from gateau_dagster.progress import Progress, silent
 from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.training.launch import TrainingSpec
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.project import change_config, make_project, sample, write_samples
+from tests.kit.project import change_config, make_project, sample, write_samples
 
 SAMPLES = 24
 FIRST: dict[str, Any] = {

@@ -12,7 +12,7 @@ from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.training.launch import TrainingSpec
 from tests.assets.harness import pipeline_on
 from tests.assets.test_variants import Trainings
-from tests.project import change_config, make_project
+from tests.kit.project import change_config, make_project
 
 
 class Models(Trainings):

@@ -18,9 +18,9 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources import models
 from tests.assets.harness import Pipeline, asset_key, key_of, pipeline_on
+from tests.kit.project import change_config, make_project, sample, write_samples
 from tests.pipeline.by_method import by_method
 from tests.pipeline.test_pipeline import OF_THE_PAIR
-from tests.project import change_config, make_project, sample, write_samples
 
 NEEDED = ["raw_long_sft", "method_scores/length", "selected_subset", "report"]
 

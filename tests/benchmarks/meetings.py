@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.tiny_models import text
+from tests.kit.tiny_models import text
 
 COUNT, TURNS = 12, 60
 LONG = 18  # turns that are marked as one range, longer than what the tests' window shows

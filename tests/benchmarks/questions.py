@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.tiny_models import text
+from tests.kit.tiny_models import text
 
 COUNT = 120
 NAMES = ("Ardal", "Brunor", "Cestam", "Dorvin", "Eskala", "Fintar", "Golnem", "Hastor", "Ilvena", "Jorkad")

@@ -6,7 +6,7 @@ from pathlib import Path
 import architectures
 import pytest
 
-from tests.project import ROOT
+from tests.kit.project import ROOT
 
 _PAGE = ROOT / "docs" / "architectures.md"
 

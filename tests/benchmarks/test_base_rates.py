@@ -12,9 +12,9 @@ from common_selection import JoinedTables, Tables
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.selection.evidence import CLASS_OF, dependencies
 from gateau_dagster.selection.forecast import corrected_share
-from tests import tiny_models
-from tests.project import write_model
-from tests.tiny_models import text
+from tests.kit import tiny_models
+from tests.kit.project import write_model
+from tests.kit.tiny_models import text
 
 COUNT, SAMPLES = 9, 6
 

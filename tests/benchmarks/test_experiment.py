@@ -30,10 +30,10 @@ from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import build_prompt, response_offsets
 from gateau_dagster.pipeline.project import load_project
-from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
 from tests.features.evaluation.builders import materials
-from tests.project import write_model
+from tests.kit import tiny_models
+from tests.kit.project import write_model
 
 QUESTIONS = 300
 

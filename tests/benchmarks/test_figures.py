@@ -8,7 +8,7 @@ from typing import Any
 import figures
 import pytest
 
-from tests.project import ROOT
+from tests.kit.project import ROOT
 
 
 def test_all_tables_are_current(capsys: pytest.CaptureFixture[str]) -> None:

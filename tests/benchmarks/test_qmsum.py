@@ -15,8 +15,8 @@ from real_text_passages import Room
 from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.prompt import build_prompt, open_tokenizer
-from tests import tiny_models
 from tests.benchmarks.meetings import COUNT, TURNS, write_meetings
+from tests.kit import tiny_models
 
 ROOM = {"tokens": 1600, "window": 560}
 REAL = os.environ.get("QMSUM", "")

@@ -21,9 +21,9 @@ from qmsum_selection import MeetingCase, evidence_figures, mixed
 from real_text_passages import Room
 from response_length import CANDIDATES, Labelled, ResponseTokens
 
-from tests import tiny_models
 from tests.benchmarks.meetings import write_meetings
-from tests.project import write_model
+from tests.kit import tiny_models
+from tests.kit.project import write_model
 
 PARTS = 2
 

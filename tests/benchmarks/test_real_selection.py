@@ -11,9 +11,9 @@ import pytest
 import real_selection
 
 from gateau_dagster.models.prompt import response_offsets
-from tests import tiny_models
 from tests.benchmarks.questions import write_questions
-from tests.project import write_model
+from tests.kit import tiny_models
+from tests.kit.project import write_model
 
 KINDS = ["far_one", "near", "absent"]
 

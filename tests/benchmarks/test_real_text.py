@@ -17,8 +17,8 @@ from real_text_passages import FOLDS, Passages, Question, Room, normalised, read
 from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.prompt import build_prompt
-from tests import tiny_models
 from tests.benchmarks.questions import COUNT, answer, write_questions
+from tests.kit import tiny_models
 
 ROOM = {"tokens": 2600, "window": 1000}
 REAL = os.environ.get("NQ", "")

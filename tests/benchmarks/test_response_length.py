@@ -19,9 +19,9 @@ from response_length import CANDIDATES, Labelled, Pool, ResponseTokens
 
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.selection.combine import combine
-from tests import tiny_models
 from tests.benchmarks.questions import write_questions
-from tests.project import write_model
+from tests.kit import tiny_models
+from tests.kit.project import write_model
 
 FEW = ("far_1_bare", "mixed_2_prose", "near_2_bare", "nowhere_1_prose")
 PROBABILITY = st.floats(0, 1, width=32)

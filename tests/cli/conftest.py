@@ -9,7 +9,7 @@ import pytest
 from gateau_dagster.cli import main as entry
 from tests.assets.harness import forget_definitions
 from tests.cli.command import Command, Outcome
-from tests.project import make_project
+from tests.kit.project import make_project
 
 
 @pytest.fixture

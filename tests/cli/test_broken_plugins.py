@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.cli.command import Command
-from tests.project import sample, write_samples
+from tests.kit.project import sample, write_samples
 
 OWN = """
 import sys

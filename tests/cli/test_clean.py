@@ -26,8 +26,8 @@ from gateau_dagster.resources.lease import store_lease, whole_store_lease
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import publish_folder
 from tests.cli.command import Command
-from tests.error_codes import refused
-from tests.project import change_config, gateau, make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, gateau, make_project
 
 OLD = time.time() - 2 * 24 * 3600
 GONE, SCORER = "f" * 64, "0" * 64

@@ -13,7 +13,7 @@ import pytest
 
 from gateau_dagster.errors import UnforeseenError
 from tests.cli.command import Command
-from tests.project import command_environment, sample
+from tests.kit.project import command_environment, sample
 
 
 def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import yaml
 
 from gateau_dagster.assets.runs.launching import ATTRIBUTE, LOCATION, MODULE, location_origin
 from tests.cli.command import Command
-from tests.project import ROOT, command_environment
+from tests.kit.project import ROOT, command_environment
 
 SERVES = """
 import json, subprocess, sys

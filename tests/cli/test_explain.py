@@ -10,8 +10,8 @@ from gateau_dagster.errors import SEVERAL, GateauError, TransientError, Unforese
 from gateau_dagster.resources.pools.worker import portable
 from gateau_dagster.storage.fence import LeaseLostError
 from tests.cli.command import Command
-from tests.error_codes import CODE, raised_in, texts_in
-from tests.project import ROOT
+from tests.kit.error_codes import CODE, raised_in, texts_in
+from tests.kit.project import ROOT
 
 FILES = [file for folder in ("gateau_dagster", "assets", "resources") for file in sorted((ROOT / folder).rglob("*.py"))]
 

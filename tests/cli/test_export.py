@@ -27,8 +27,8 @@ from gateau_dagster.data.trainer_records import (
 )
 from gateau_dagster.pipeline import model_checks
 from tests.cli.command import Command
-from tests.error_codes import refused
-from tests.project import change_config, make_project, try_here
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project, try_here
 from tests.training.builders import save_model, tokenizer
 from tests.training.test_encode import HERMES
 

@@ -14,7 +14,7 @@ from gateau_dagster.readable import fixed
 from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.storage.store import Store
 from tests.cli.command import Command
-from tests.project import ROOT
+from tests.kit.project import ROOT
 
 
 @pytest.fixture

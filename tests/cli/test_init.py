@@ -11,7 +11,7 @@ import yaml
 from gateau_dagster.cli.init import GOALS, Answers, ask
 from gateau_dagster.pipeline.project import configuration_schema, load_project
 from tests.cli.command import Command
-from tests.project import sample, write_model, write_samples
+from tests.kit.project import sample, write_model, write_samples
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from gateau_dagster.cli import commands, main
 from gateau_dagster.pipeline import model_checks
 from tests.cli.command import Command
-from tests.project import change_config, gateau, make_project, sample, try_here, write_samples
-from tests.tiny_models import tokenizer
+from tests.kit.project import change_config, gateau, make_project, sample, try_here, write_samples
+from tests.kit.tiny_models import tokenizer
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

@@ -14,9 +14,9 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import write_document
-from tests.error_codes import refused
-from tests.local_server import QuietHandler, served
-from tests.project import make_project
+from tests.kit.error_codes import refused
+from tests.kit.local_server import QuietHandler, served
+from tests.kit.project import make_project
 
 PORT = 3000
 

@@ -23,7 +23,7 @@ from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import WorkForecast
-from tests.project import change_config, make_project
+from tests.kit.project import change_config, make_project
 
 
 def shown(estimates: dict[str, WorkForecast]) -> dict[str, list[str]]:

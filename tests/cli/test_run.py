@@ -15,7 +15,7 @@ from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from tests.project import configured
+from tests.kit.project import configured
 
 IDS = ["a", "b", "c", "d", "e", "f"]
 SOURCES = ["far", "near", "far", "near", "far", "near"]

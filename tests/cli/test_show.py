@@ -15,8 +15,8 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number
 from gateau_dagster.selection.presets import with_terms
-from tests.error_codes import refused
-from tests.project import change_config, make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project
 
 Capture = pytest.CaptureFixture[str]
 RANK = 3

@@ -14,7 +14,7 @@ from gateau_dagster.assets.runs.history import LastRun, asset_statuses, failed_s
 from gateau_dagster.cli.status import ago, show_status, size, status_record
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.project import gateau, make_project, sample, write_samples
+from tests.kit.project import gateau, make_project, sample, write_samples
 
 
 def record(file: Path) -> dict[str, Any]:

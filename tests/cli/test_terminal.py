@@ -17,7 +17,7 @@ from gateau_dagster.errors import GateauError, UnforeseenError, redact_output
 from gateau_dagster.progress import ProgressBoard
 from gateau_dagster.readable import UNSAFE, escaped_controls
 from tests.cli.command import Command
-from tests.project import sample, write_samples
+from tests.kit.project import sample, write_samples
 
 PROJECT = {"long_sft": {"path": "long.jsonl", "shards": 2}, "selection": {"method": "length"}}
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\r\nFAKE\x7f"

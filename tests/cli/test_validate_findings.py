@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command
-from tests.project import change_config, make_project, sample, write_samples
-from tests.tiny_models import tokenizer
+from tests.kit.project import change_config, make_project, sample, write_samples
+from tests.kit.tiny_models import tokenizer
 
 SERVER = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "key": "NO_SUCH_KEY"}
 UNASKED: dict[str, Any] = {"evaluation": {"judge": SERVER, "engine": SERVER}}

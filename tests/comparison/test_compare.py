@@ -38,7 +38,7 @@ from gateau_dagster.comparison.result import (
 from tests.comparison import slow
 from tests.comparison.frames import NAMES, described, frame
 from tests.comparison.slow import order, scores_of
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 
 def compared(given: pl.DataFrame | None = None, *names: str, **options: object) -> MethodComparison:

@@ -10,7 +10,7 @@ from gateau_dagster.scoring.segments import segment_means
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.statistics import auroc
 from tests.comparison import slow
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 COUNT, LENGTH = 40, 128
 IDS = [f"s{number:02d}" for number in range(COUNT)]

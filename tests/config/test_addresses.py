@@ -9,7 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.load import parse_config
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.pipeline.project import load_project
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 KEY, SECRET, TOKEN = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "hf_AbCdEfGhIjKlMnOpQrStUvWx"
 PLACES = {

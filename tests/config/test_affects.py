@@ -17,10 +17,10 @@ from gateau_dagster.config.made_models import homologous_options
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.training.launch import TrainingSpec
 from tests.features.whole import of_features
+from tests.kit.project import ROOT
 from tests.pipeline.by_method import maximal
 from tests.pipeline.configured import BASE, configured
 from tests.pipeline.fields import FIELDS, MODELS, OF_RULES, OF_TRAINING, WITH_TABLES
-from tests.project import ROOT
 
 # The lists of earlier versions, whose stores must stay up to date.
 SCORING = {"device", "device_map", "workers", "batch_tokens", "compile", "attention"}

@@ -11,7 +11,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.schema import KernelConfig
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.project import parse_project
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 Texts = list[str | dict[str, str]]
 """Additions to a good configuration, or whole ones."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config.execution import CatalogueConfig, NotifyConfig
-from tests.project import configured
+from tests.kit.project import configured
 
 
 def test_the_pool_follows_from_the_section() -> None:

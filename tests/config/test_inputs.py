@@ -5,7 +5,7 @@ from pathlib import Path
 from gateau_dagster.config import DemoConfig
 from gateau_dagster.config.inputs import demo_folder, demo_path
 from gateau_dagster.pipeline.project import parse_project
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 TEXT = """\
 demo: {seed: 3}

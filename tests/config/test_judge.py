@@ -9,7 +9,7 @@ from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.config.load import parse_config
 from gateau_dagster.errors import GateauError
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 JUDGE = {"base_url": "https://api.openai.com/v1/", "model": "gpt-4o"}
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz"

@@ -12,7 +12,7 @@ from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.load import line_of, misread_numbers, repeated_keys
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project, parse_project
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 TEXT = """\
 models:

@@ -16,7 +16,7 @@ from gateau_dagster.config.models import (
     base_of,
     homologous_base_of,
 )
-from tests.project import configured
+from tests.kit.project import configured
 
 CHERRY = {"path": "pre_experienced:long"}
 PROLONG: dict[str, Any] = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.pipeline.project import parse_project
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 METHOD = "selection: {method: length}\n"
 

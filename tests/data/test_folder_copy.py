@@ -9,7 +9,7 @@ import pytest
 from gateau_dagster.data.folder_copy import folder_copy
 from gateau_dagster.errors import TransientError
 from gateau_dagster.storage.remote import filesystem
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 FILES = {"README.md": "which splits", "data/train/0.jsonl": '{"a": 1}\n', "data/test.jsonl": '{"a": 2}\n'}
 

@@ -23,7 +23,7 @@ from gateau_dagster.data.index import (
 )
 from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import shard_of
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 from .inputs import explicit, jsonl
 

@@ -10,7 +10,7 @@ from gateau_dagster.data import catalogue
 from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.index import build_index, read_shards
 from gateau_dagster.data.sample import Sample
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 from .inputs import explicit, jsonl, packed, parquet
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gateau_dagster.data.python_records import python_records
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 pd = pytest.importorskip("pandas", reason="pandas is not installed: make setup")
 Color = enum.Enum("Color", {"RED": "red"})

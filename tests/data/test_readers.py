@@ -27,8 +27,8 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.data.sources import Problem, Record, SourceFile, location, resolve_files
 from gateau_dagster.data.streams import Chunks, GuardedFile, damage_reason, open_raw, open_stream, unheard
 from gateau_dagster.features.traces.sessions import session_of
-from tests.error_codes import refused
-from tests.project import command_environment
+from tests.kit.error_codes import refused
+from tests.kit.project import command_environment
 
 from .inputs import PATH, SESSIONS, explicit, file_of, jsonl, packed, parquet, put, read, zstd
 

@@ -17,7 +17,7 @@ from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.sample import Conversation, Reject, Sample
 from gateau_dagster.data.short_chat import to_conversation
 from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
-from tests.tiny_models import tokenizer
+from tests.kit.tiny_models import tokenizer
 
 TURNS = [{"role": "user", "content": "doc\n\nq"}, {"role": "assistant", "content": "a"}]
 LONG = "A sentence of a document. " * 20

@@ -12,7 +12,7 @@ import pytest
 from gateau_dagster.config import LongSftConfig, ShortChatConfig
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.rejects import Rejects, check_rejected, rejects_among, rejects_among_chats
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 from .inputs import explicit, jsonl, parquet
 

@@ -19,7 +19,7 @@ from gateau_dagster.data.short_chat import (
     short_chat_signature,
     to_conversation,
 )
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 
 def convert(record: Any) -> Conversation | Reject:

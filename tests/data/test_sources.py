@@ -22,7 +22,7 @@ from gateau_dagster.data.sources import (
     resolve_files,
 )
 from gateau_dagster.errors import GateauError, TransientError
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 from .hub_server import Datasets, hub_server
 from .inputs import explicit, jsonl, packed, parquet, put

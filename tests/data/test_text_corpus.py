@@ -18,7 +18,7 @@ from gateau_dagster.data.text_corpus import (
     records_of,
 )
 from gateau_dagster.selection.token_budget import choose_by_domain
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 
 def scored(name: str, domain: str, score: float | None, tokens: int = 10) -> ScoredText:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.api import SampleEvidence
-from tests.project import ROOT
+from tests.kit.project import ROOT
 
 NOTEBOOK = json.loads((ROOT / "examples/notebook/selection.ipynb").read_text(encoding="utf-8"))
 

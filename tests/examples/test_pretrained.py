@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.config import Config
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.project import load_project
-from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
-from tests.project import ROOT, command_environment
+from tests.kit import tiny_models
+from tests.kit.project import ROOT, command_environment
 
 FOLDER, HOMOLOGOUS = ROOT / "examples" / "pretrained", ROOT / "examples" / "homologous"
 QUESTIONS = 300

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from gateau_dagster.config import Config
 from gateau_dagster.features.demo.language import ADJECTIVES, NOUNS, VERBS
 from gateau_dagster.methods.registry import all_methods, chosen_methods
-from tests.project import ROOT, command_environment
+from tests.kit.project import ROOT, command_environment
 
 SOURCES = ("report", "meeting")
 

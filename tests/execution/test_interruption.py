@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from gateau_dagster.execution.interruption import AT_ONCE, INTERRUPTED
-from tests.process_list import command_of
-from tests.project import command_environment
+from tests.kit.process_list import command_of
+from tests.kit.project import command_environment
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time

@@ -10,8 +10,8 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.execution import row_checkpoints as partial
 from gateau_dagster.execution.shard_tables import Piece, PieceResult, ShardResult, finish_shard
 from gateau_dagster.storage import Store
-from tests.error_codes import refused
 from tests.execution.shards import ASSET, SHARD, Scorer, compute_one, score, work, write_samples
+from tests.kit.error_codes import refused
 
 
 def pieces(store: Store, *groups: Sequence[str]) -> list[Piece]:

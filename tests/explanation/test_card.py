@@ -8,7 +8,7 @@ import pytest
 from gateau_dagster.explanation.card import SLOTS, EvidenceCard, Fold, Passage, evidence_card
 from gateau_dagster.explanation.evidence import Evidence, evidence
 from tests.features.report.builders import LENGTH, rows_of, sample
-from tests.tiny_models import text, tokenizer
+from tests.kit.tiny_models import text, tokenizer
 
 
 def mapped(words: int = 60, response: str = "one two three", **rows: Any) -> Evidence:

@@ -11,11 +11,11 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.explanation.evidence import Evidence, evidence
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.selection.evidence import NAMED_GAIN
-from tests import tiny_models
-from tests.error_codes import refused
 from tests.features.report.builders import LENGTH, rows_of, sample
+from tests.kit import tiny_models
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import tokenizer
 from tests.scoring.builders import slowly_divided
-from tests.tiny_models import tokenizer
 
 CONTEXT = tiny_models.text(1, 60)
 

@@ -25,11 +25,11 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.evidence import NAMED, named_of
-from tests.error_codes import refused
 from tests.features.report.builders import LENGTH, rows_of, sample
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import text, tokenizer
 from tests.methods import measured
 from tests.methods.configured import method_of
-from tests.tiny_models import text, tokenizer
 
 
 def test_shade_is_none_for_nothing_and_all_for_the_most() -> None:

@@ -13,10 +13,10 @@ from gateau_dagster.explanation.one_sample import Ranking, disputed, find_sample
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from tests.error_codes import refused
 from tests.features.report.builders import inputs
 from tests.features.report.viewer.builders import method_scores
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 IDS = ("alpha", "alphabet", "beta")
 SHARDS = 3

@@ -14,9 +14,9 @@ from gateau_dagster import features
 from gateau_dagster.assets.steps.definition import asset_functions
 from gateau_dagster.config.base import FeatureSection
 from gateau_dagster.registry import feature_parts
-from tests.contributing import block
-from tests.error_codes import refused
-from tests.project import ROOT, change_config, command_environment
+from tests.kit.contributing import block
+from tests.kit.error_codes import refused
+from tests.kit.project import ROOT, change_config, command_environment
 
 FEATURES = sorted(each.parent.name for each in (ROOT / "gateau_dagster/features").glob("*/__init__.py"))
 FILES = ("config", "feature", "assets", "report", "commands")

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tests.project import gateau, make_project
+from tests.kit.project import gateau, make_project
 
 METHODS = (
     *("gateau", "gateau_unnormalised", "hmg", "cam", "far_gain", "far_gain_fg", "far_gain_hmp", "perplexity", "ifd"),

@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.project import gateau
+from tests.kit.project import gateau
 
 FOLDER = Path(__file__).parent
 # What may be stale in the store of a commit, since the code after it reads or chooses differently. All tables that a

@@ -6,9 +6,9 @@ from typing import Any
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.scoring.sample_table import Running
+from tests.kit.tiny_models import loaded_model
 from tests.methods.configured import method_of
 from tests.scoring.builders import scoring
-from tests.tiny_models import loaded_model
 
 LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 

@@ -9,10 +9,10 @@ from gateau_dagster.models.loaded import ForwardWork, Meter
 from gateau_dagster.scoring.pair_tables import cam_at_tables, further_lengths
 from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, score_samples
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, samples
 from tests.methods.configured import configured
 from tests.scoring.builders import scoring
-from tests.tiny_models import loaded_model, samples
 
 LENGTH = 20
 EMPTY = Sample(sample_id="empty", source="test", context="some context", instruction="say", response="")

@@ -18,11 +18,11 @@ from gateau_dagster.methods.registry import chosen_methods, sample_tables
 from gateau_dagster.scoring.sample_table import SampleTokens
 from gateau_dagster.scoring.text_models import embedding_rows, quality_rows
 from gateau_dagster.tables import schema
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.project import ROOT
+from tests.kit.tiny_models import encoder, samples, save_encoder
 from tests.methods.configured import configured
-from tests.project import ROOT
 from tests.scoring.builders import running
-from tests.tiny_models import encoder, samples, save_encoder
 
 
 def with_reward(path: str = "a/reward", task: str = "reward", *, remote_code: bool = False, **options: Any) -> Config:

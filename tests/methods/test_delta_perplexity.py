@@ -13,12 +13,12 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.delta_perplexity import COLUMNS
 from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.scoring.dependency_scores import choose_pairs
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, tokenizer
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
 from tests.scoring.builders import reference_model, reference_parts, slow_lds, slow_perplexities
-from tests.tiny_models import loaded_model, tokenizer
 
 OPTIONS = {"segment_length": 64, "pairs": 9, "threshold": -0.04}
 TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64

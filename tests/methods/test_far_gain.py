@@ -16,7 +16,7 @@ from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.scoring.response_perplexity import perplexity_row
 from gateau_dagster.scoring.segments import TOP_SHARE, CamFigures, cam_row, near_segments
 from gateau_dagster.selection.combine import combine
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.methods.configured import method_of, scores_of
 
 LENGTHS = [1, 2, 3, 10, 20, 21, 30, 31, 70, 400]

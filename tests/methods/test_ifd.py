@@ -9,7 +9,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.methods.ifd import RESPONSE_ALONE, IfdOptions, ifd
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.methods.configured import configured, scores_of
 
 GIVEN = [1.2, 0.5, 2.0, 2.5, 1.0, 0.3, 0.0]

@@ -12,12 +12,12 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.ladm import COLUMNS
 from gateau_dagster.models.loaded import ForwardWork
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, tokenizer
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
 from tests.scoring.builders import eager_matrices, reference_parts, slow_cds
-from tests.tiny_models import loaded_model, tokenizer
 
 OPTIONS = {"span_length": 16, "local_spans": 2, "earlier_stride": 2, "later_stride": 3, "first_scored": 5}
 SLOW: Any = {"length": 16, "m": 1, "n": 2, "d": 2, "d_later": 3, "n0": 5}

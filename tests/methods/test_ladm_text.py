@@ -17,9 +17,9 @@ from gateau_dagster.methods.ladm_text import _Reporter, main
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 from gateau_dagster.scoring.span_attention import text_ids
-from tests.project import ROOT, command_environment
+from tests.kit.project import ROOT, command_environment
+from tests.kit.tiny_models import loaded_model
 from tests.scoring.builders import text_score
-from tests.tiny_models import loaded_model
 
 LICENCE = (ROOT / "LICENSE").read_text()
 PLAN = FocusPlan(span_length=16, local_spans=2, first_scored=5)

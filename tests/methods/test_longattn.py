@@ -13,13 +13,13 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.longattn import COLUMNS
 from gateau_dagster.models.loaded import ForwardWork
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, model_config, tokenizer
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
 from tests.scoring.builders import eager_matrices, reference_parts
 from tests.scoring.test_long_attention import slow
-from tests.tiny_models import loaded_model, model_config, tokenizer
 
 
 def outcomes(work: ForwardWork | None = None, **options: Any) -> list[Any]:

@@ -19,9 +19,9 @@ from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring.cherry_selection import alone_prompt, cherry_prompt
 from gateau_dagster.scoring.pair_tables import CAM, pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable, SampleTokens
+from tests.kit.tiny_models import encoder, loaded_model, samples, save_encoder
 from tests.methods.configured import configured
 from tests.scoring.builders import scoring
-from tests.tiny_models import encoder, loaded_model, samples, save_encoder
 
 LIMIT = 250
 SPANS = {"span_length": 8, "first_scored": 6}

@@ -16,10 +16,10 @@ from gateau_dagster.methods.pre_experience import (
 )
 from gateau_dagster.selection.statistics import uniform
 from gateau_dagster.tables import schema
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, samples
 from tests.scoring.builders import running
 from tests.selection.test_clusters import blobs
-from tests.tiny_models import loaded_model, samples
 
 
 def embeddings() -> tuple[pl.DataFrame, dict[str, int], dict[str, list[float]]]:

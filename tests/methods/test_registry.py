@@ -16,8 +16,8 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 from gateau_dagster.pipeline.project import parse_project
-from tests.contributing import block
-from tests.error_codes import refused
+from tests.kit.contributing import block
+from tests.kit.error_codes import refused
 from tests.methods.configured import configured, method_of
 
 LETTERS = Path(__file__).with_name("letters.py")

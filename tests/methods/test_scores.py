@@ -18,8 +18,8 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.selection.wording import ranked_by
 from gateau_dagster.storage.files import Files
-from tests.error_codes import refused
-from tests.project import change_config, make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project
 
 SCORES = pl.DataFrame({"sample_id": ["s00000", "s00001", "s00002", "s00003"], "score": [0.5, 2.0, -1.0, None]})
 

@@ -9,7 +9,7 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.methods import target
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.methods.configured import configured
 
 ENCODER = {"mini": {"path": "a/mini", "task": "embedding"}}

@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster.features.evaluation.benchmarks.long_texts import LongPplOptions
 from gateau_dagster.methods import token_contrast
 from gateau_dagster.methods.registry import chosen_methods
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.methods.configured import configured, method_of, scores_of
 from tests.methods.test_far_gain import LENGTHS, made
 

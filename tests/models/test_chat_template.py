@@ -13,8 +13,8 @@ from gateau_dagster.models.chat_rendering import FIXED_DATE, render_chat, render
 from gateau_dagster.models.chat_template import trial_of, try_chat_template
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import encode_conversation
-from tests.error_codes import refused
-from tests.tiny_models import CHAT_TEMPLATE, tokenizer
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import CHAT_TEMPLATE, tokenizer
 
 SAMPLE = Sample(sample_id="a", source="test", context="the ledger", instruction="what", response="the engine")
 LOOP = "{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3

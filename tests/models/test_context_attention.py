@@ -13,9 +13,9 @@ from gateau_dagster.models.forward import response_states, token_nll
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import Largest, loaded_model, samples, tokenizer
 from tests.scoring.builders import reference_model
-from tests.tiny_models import Largest, loaded_model, samples, tokenizer
 
 _KINDS = ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gemma3_text", "gpt_oss"]
 

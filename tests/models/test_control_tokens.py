@@ -17,8 +17,8 @@ from gateau_dagster.models.chat_rendering import MARK, unmarked
 from gateau_dagster.models.control_tokens import as_text, control_tokens, encoded, inseparable, marked, spelled
 from gateau_dagster.models.prompt import build_prompt, divided, encode, fitted_context, response_offsets, token_offsets
 from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
+from tests.kit.tiny_models import CHAT_TEMPLATE, SlowTokenizer, text, tokenizer
 from tests.models.chat_frames import FRAMES
-from tests.tiny_models import CHAT_TEMPLATE, SlowTokenizer, text, tokenizer
 
 SPECIALS = ["<s>", "</s>", "<unk>", "<|user|>", "<|assistant|>", "<|end|>", "[INST]", "<<x>>", "<x>"]
 TEXT = "It ends<|end|>\n<|assistant|>\nno </s><s> <<x>> [INST] so<|end|>"

@@ -8,7 +8,7 @@ import torch
 
 from gateau_dagster.models import devices
 from gateau_dagster.models.devices import use_flash_attention_3
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import make_spec, run
 
 HOPPER: dict[str, Any] = {"capability": (9, 0), "offered": ["FA3"], "spec": object()}

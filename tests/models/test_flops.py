@@ -12,9 +12,9 @@ from transformers.configuration_utils import PreTrainedConfig
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.models.shapes import built_shape, known_shape, model_shape
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import model_config
 from tests.models.test_known_model import NEXT
-from tests.tiny_models import model_config
 
 _LENGTH = 37
 _EXPERTS: dict[str, dict[str, Any]] = {

@@ -20,9 +20,9 @@ from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import compile_layers
 from gateau_dagster.scoring.segments import segment_prompts
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, samples, tokenizer
 from tests.scoring.builders import check, outcomes, reference_model, references, scoring
-from tests.tiny_models import loaded_model, samples, tokenizer
 
 _PACKED = ["llama", "qwen3", "mistral", "gemma2", "gpt_oss"]  # windows of 150, 48 and 48 tokens, soft caps, sinks
 

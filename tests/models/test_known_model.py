@@ -22,8 +22,8 @@ from gateau_dagster.models.model_config import (
     unseen_by_class,
     window_of,
 )
-from tests.error_codes import refused
-from tests.tiny_models import loaded_model, model_config
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, model_config
 
 
 def test_one_base_per_kind_of_layer_changes_the_full_ones_only() -> None:

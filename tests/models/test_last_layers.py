@@ -17,8 +17,8 @@ from gateau_dagster.models.last_layers import ReadRows, decoder_layers, head
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.packing import narrows_last_layer, packed_states, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from tests.error_codes import refused
-from tests.tiny_models import loaded_model, samples, tokenizer
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, samples, tokenizer
 
 # What each layer's queries and feed-forward part are called; in GPT-2 one matrix makes queries, keys and values.
 _PARTS = {

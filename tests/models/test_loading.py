@@ -32,10 +32,10 @@ from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.models.model_config import Label, check_architecture, label_index
 from gateau_dagster.models.model_digest import folder_digest, model_digest
-from tests.error_codes import refused
-from tests.local_server import QuietHandler, served
-from tests.project import change_config, command_environment, make_project
-from tests.tiny_models import encoder, loaded_model, save_encoder, tokenizer
+from tests.kit.error_codes import refused
+from tests.kit.local_server import QuietHandler, served
+from tests.kit.project import change_config, command_environment, make_project
+from tests.kit.tiny_models import encoder, loaded_model, save_encoder, tokenizer
 
 
 @pytest.fixture(scope="module")

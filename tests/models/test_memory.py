@@ -30,9 +30,9 @@ from gateau_dagster.models.memory import (
     unless_out_of_memory,
 )
 from gateau_dagster.scoring.scorer import Request, score_samples
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, samples
 from tests.scoring.builders import scoring
-from tests.tiny_models import loaded_model, samples
 
 CPU = torch.device("cpu")
 _TEXTS = ["CUDA out of memory", "std::bad_alloc", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"]

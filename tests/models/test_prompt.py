@@ -9,9 +9,9 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import Prompt, build_prompt, divided, encode, fitted_context, response_offsets
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import SlowTokenizer, samples, tokenizer
 from tests.scoring.builders import reference_parts, slowly_divided
-from tests.tiny_models import SlowTokenizer, samples, tokenizer
 
 
 @pytest.mark.parametrize("template", ["gateau", "chat"])

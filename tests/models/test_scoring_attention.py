@@ -14,7 +14,7 @@ from gateau_dagster.models.last_layers import ReadRows
 from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError, describe_mask
 from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.sequence_parallel import parts_differ
-from tests.tiny_models import loaded_model, model_config
+from tests.kit.tiny_models import loaded_model, model_config
 
 HEADS, GROUPS, DIM = 6, 2, 16
 _LENGTHS = [(300,), (40, 40, 40), (300, 41, 41, 9, 1, 1)]

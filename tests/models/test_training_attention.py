@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from gateau_dagster.models import attention_kernels
 from gateau_dagster.models.training_attention import NAME, attend_within_documents
 from gateau_dagster.training.response_loss import use_chunked_loss
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import (
     KINDS,
     LENGTHS,

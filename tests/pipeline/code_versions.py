@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import ROOT
+from tests.kit.project import ROOT
 
 PACKAGE = ROOT / "gateau_dagster"
 RAISED = "of other code"

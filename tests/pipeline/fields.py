@@ -3,8 +3,8 @@
 from typing import Any
 
 from gateau_dagster.features.evaluation.registry import all_benchmarks, asset_of
+from tests.kit.project import ROOT
 from tests.pipeline.configured import BASE
-from tests.project import ROOT
 
 REPORT = {"report"}
 EVALUATED = {*(asset_of(name) for name, each in all_benchmarks().items() if each.default), *REPORT}

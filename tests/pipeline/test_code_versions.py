@@ -25,11 +25,11 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
 from tests.features.whole import of_features
+from tests.kit.project import make_project
 from tests.pipeline.by_method import BENCHMARKS, by_method, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
 from tests.pipeline.configured import resolved_assets
 from tests.pipeline.world import World
-from tests.project import make_project
 
 # What each constant is the version of: assets, or the first part of their names.
 CONSTANTS: dict[str, set[str]] = {

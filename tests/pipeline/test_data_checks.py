@@ -30,9 +30,9 @@ from gateau_dagster.pipeline.model_checks import check_trained_models, untried_m
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.training.readiness import NoSmallModelError, small_model
-from tests.error_codes import refused
-from tests.project import change_config, configured, make_project, sample, write_model, write_samples
-from tests.tiny_models import model_config, tokenizer
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, configured, make_project, sample, write_model, write_samples
+from tests.kit.tiny_models import model_config, tokenizer
 
 
 def samples(count: int, characters: int) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from gateau_dagster.config.schema import KernelConfig
 from gateau_dagster.features.evaluation.registry import all_benchmarks
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.declared import pipeline_of
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.pipeline.configured import BASE, all_fields, configured, resolved_assets, stale, versions
 from tests.pipeline.fields import (
     FIELDS,

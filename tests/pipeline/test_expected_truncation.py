@@ -15,7 +15,7 @@ from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from tests.project import make_project, sample, write_samples
+from tests.kit.project import make_project, sample, write_samples
 
 COUNT = 20
 RECORDS = [sample(number, sentences=2 + 3 * (number % 7)) for number in range(COUNT)]

@@ -17,7 +17,7 @@ from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.observed import state_of
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.pipeline import fields
 from tests.pipeline.configured import configured, resolved_assets, stale, versions
 

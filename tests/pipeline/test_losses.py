@@ -30,8 +30,8 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.features.evaluation.builders import answers
 from tests.features.evaluation.quiz import with_quiz
+from tests.kit.project import configured, make_project, sample, write_samples
 from tests.pipeline.by_method import maximal
-from tests.project import configured, make_project, sample, write_samples
 
 MIX = tables.schema(tables.TRAINING_MIX)
 REJECTS = tables.schema(tables.REJECTED)

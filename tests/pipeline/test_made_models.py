@@ -12,7 +12,7 @@ from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.scoring_assets import check_clusters
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.pipeline.configured import configured, resolved_assets, stale, versions
 from tests.pipeline.world import World, declared
 

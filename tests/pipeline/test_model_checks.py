@@ -18,9 +18,9 @@ from gateau_dagster.pipeline.model_checks import unknown_chat_templates
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from tests.error_codes import refused
-from tests.project import change_config, make_project, try_here
-from tests.tiny_models import loaded_model, tokenizer
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project, try_here
+from tests.kit.tiny_models import loaded_model, tokenizer
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.pipeline.outputs import check_output
 from gateau_dagster.pipeline.project import parse_project
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 TEXT = """
 storage: {root: store}

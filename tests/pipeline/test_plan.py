@@ -13,7 +13,7 @@ from gateau_dagster.pipeline.asset import Asset, Part
 from gateau_dagster.pipeline.plan import AFTER, Key, Partitions, ancestors, recorded_versions, staleness_of
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.stamp import By
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.pipeline.world import World, declared
 
 SHARDS = ["0", "1", "2"]

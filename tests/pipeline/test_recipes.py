@@ -13,7 +13,7 @@ from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.recipes import MIXES, Recipe, check_variants, recipe_of, selections
 from gateau_dagster.tables import TRAINING_MIX
 from gateau_dagster.training.training_mix import mix_columns
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.pipeline.by_method import by_method
 from tests.pipeline.configured import configured
 

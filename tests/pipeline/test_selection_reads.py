@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateau_dagster.pipeline.selection_reads import scored_by
-from tests.project import configured
+from tests.kit.project import configured
 
 
 def test_the_models_behind_the_scores_are_named() -> None:

@@ -16,8 +16,8 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.storage.documents import write_document
-from tests.error_codes import refused
-from tests.project import change_config, make_project, sample, write_samples
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project, sample, write_samples
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.token_rates import TokenRates, chosen, token_rates
-from tests.project import make_project
+from tests.kit.project import make_project
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from gateau_dagster.selection.trim import LEAST_SCORE
 from gateau_dagster.tables import TRAINING_MIX, TRIMMED_TOKENS, WEIGHTED_MIX
 from gateau_dagster.training.token_weights import READS
 from tests.assets.harness import pipeline_on
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project, write_model
+from tests.kit.tiny_models import tokenizer
 from tests.pipeline.configured import configured, stale, versions
 from tests.pipeline.fields import CHOSEN, MIXED, REPORT
-from tests.project import change_config, make_project, write_model
-from tests.tiny_models import tokenizer
 
 RANDOM: dict[str, Any] = {"selection.method": "random"}
 TRIM: dict[str, Any] = {"training.trim": True}

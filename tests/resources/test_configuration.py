@@ -6,8 +6,8 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.resources.configuration import ConfigurationResource
-from tests.error_codes import refused
-from tests.project import change_config, make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project
 
 
 def test_an_edit_counts_for_the_next_run_and_not_for_this_one(tmp_path: Path) -> None:

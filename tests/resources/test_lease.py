@@ -12,8 +12,8 @@ from gateau_dagster.resources.lease import holder_of, known_store_id, party, sto
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import EXPIRES_SECONDS, FOLDER, Holder
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from tests.error_codes import refused
-from tests.project import make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import make_project
 
 
 @pytest.fixture

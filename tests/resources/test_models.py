@@ -8,8 +8,8 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.resources.models import ModelsResource
-from tests.error_codes import refused
-from tests.project import make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import make_project
 
 
 @pytest.fixture

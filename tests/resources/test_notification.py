@@ -12,8 +12,8 @@ import pytest
 from gateau_dagster.config.execution import NotifyConfig
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.resources.notification import NotificationResource
-from tests.error_codes import refused
-from tests.local_server import QuietHandler, served
+from tests.kit.error_codes import refused
+from tests.kit.local_server import QuietHandler, served
 
 VARIABLE = "GATEAU_TEST_WEBHOOK"
 HOOK = NotifyConfig.model_validate({"webhook": VARIABLE})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateau_dagster.config import Config
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.project import check_schedule, checked_project
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 
 def with_schedule(line: str) -> Config:

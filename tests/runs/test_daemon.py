@@ -12,7 +12,7 @@ import pytest
 from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.project import change_config, command_environment, make_project, sample, write_samples
+from tests.kit.project import change_config, command_environment, make_project, sample, write_samples
 from tests.ui.server import Server, process_of, serve
 
 pytestmark = pytest.mark.long

@@ -15,7 +15,7 @@ from transformers import BloomConfig, BloomForCausalLM
 from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.project import change_config, command_environment, copied, gateau, make_project, sample, write_model
+from tests.kit.project import change_config, command_environment, copied, gateau, make_project, sample, write_model
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from dagster import DagsterInstance, DagsterRunStatus
 from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.process_list import descendants
-from tests.project import begun, change_config, copied, gateau
+from tests.kit.process_list import descendants
+from tests.kit.project import begun, change_config, copied, gateau
 from tests.runs.stores import assert_same_scores
 
 pytestmark = pytest.mark.slow

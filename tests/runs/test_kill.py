@@ -26,7 +26,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.selection.evidence import FAR
 from gateau_dagster.training.checkpoints import complete_checkpoints
 from tests.assets.harness import pipeline_on
-from tests.project import change_config, command_environment, copied, gateau, make_project, sample, write_samples
+from tests.kit.project import change_config, command_environment, copied, gateau, make_project, sample, write_samples
 from tests.runs.stores import (
     assert_same_scores,
     assert_same_stamps,

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster.storage import Store
-from tests.fake_server import answering, completion
-from tests.project import begun, change_config
+from tests.kit.fake_server import answering, completion
+from tests.kit.project import begun, change_config
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 

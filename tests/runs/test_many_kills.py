@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.process_list import descendants
-from tests.project import begun, change_config, copied, gateau
+from tests.kit.process_list import descendants
+from tests.kit.project import begun, change_config, copied, gateau
 from tests.runs.test_kill import assert_as_undisturbed, assert_nothing_is_held
 from tests.ui.server import Server, serve
 

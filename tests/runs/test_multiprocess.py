@@ -10,7 +10,7 @@ from dagster import DagsterEventType, DagsterInstance
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.project import gateau, make_project
+from tests.kit.project import gateau, make_project
 
 GPU = {"perplexity__short", "perplexity__long_and_cam"}
 

@@ -15,8 +15,8 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage import Store
 from tests.assets.test_pre_experienced import SECTIONS, UNTIL
-from tests.project import ROOT, command_environment, gateau, make_project
-from tests.ray_cluster import RayCluster, ray_cluster
+from tests.kit.project import ROOT, command_environment, gateau, make_project
+from tests.kit.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.shards_to_score import ingested
 from tests.runs.stores import assert_same_rows
 

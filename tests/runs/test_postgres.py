@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.postgres_server import PASSWORD, USER, PostgresServer
-from tests.project import gateau, make_demo, make_project
+from tests.kit.postgres_server import PASSWORD, USER, PostgresServer
+from tests.kit.project import gateau, make_demo, make_project
 from tests.runs.test_many_kills import launch_refresh
 from tests.ui.server import serve
 

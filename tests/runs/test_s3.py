@@ -16,7 +16,7 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage.files import local_copy
 from gateau_dagster.storage.store import Store
 from tests.assets.harness import Pipeline, key_of, pipeline_on
-from tests.project import change_config, copied, sample, write_samples
+from tests.kit.project import change_config, copied, sample, write_samples
 from tests.runs.conftest import Connection
 from tests.runs.stores import assert_same_scores, assert_same_stamps, assert_same_tables, assert_same_weights
 from tests.storage.test_faults import Fault, faulty

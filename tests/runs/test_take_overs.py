@@ -21,7 +21,7 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER
-from tests.project import change_config, command_environment, copied, gateau, make_project
+from tests.kit.project import change_config, command_environment, copied, gateau, make_project
 from tests.runs.machine import COMMIT, WITHOUT, can_be_another_machine, gateau_on
 from tests.runs.stores import assert_same_rows
 from tests.runs.test_kill import assert_no_rows_wait

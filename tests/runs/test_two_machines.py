@@ -23,7 +23,7 @@ from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.steps.dead_runs import end_dead_runs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.project import change_config, command_environment, copied
+from tests.kit.project import change_config, command_environment, copied
 from tests.runs.machine import EXPIRES_SECONDS, WITHOUT, can_be_another_machine, gateau_here, gateau_on
 from tests.runs.stores import assert_same_rows, assert_same_stamps
 from tests.runs.test_kill import samples_kept

@@ -18,7 +18,7 @@ from gateau_dagster.storage import lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.cli.command import Command
 from tests.cli.conftest import command
-from tests.project import command_environment, make_project
+from tests.kit.project import command_environment, make_project
 from tests.runs.machine import NAMESPACES, WITHOUT, can_be_another_machine
 
 __all__ = ["command"]  # a fixture

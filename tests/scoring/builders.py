@@ -18,7 +18,7 @@ from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 from gateau_dagster.scoring.segments import NOTED, CamRow
 from gateau_dagster.scoring.span_attention import Document, MeasuredSpans, measure_documents
-from tests.tiny_models import CHAT_TEMPLATE
+from tests.kit.tiny_models import CHAT_TEMPLATE
 
 
 @dataclass(frozen=True, kw_only=True)

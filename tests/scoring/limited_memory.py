@@ -6,8 +6,8 @@ import json
 import resource
 from pathlib import Path
 
+from tests.kit.tiny_models import loaded_model, samples, text
 from tests.scoring.builders import outcomes
-from tests.tiny_models import loaded_model, samples, text
 
 BATCH_TOKENS = 16_000
 FURTHER = 48 * 2**20  # bytes; a layer takes three times 12 kB a token: 30 MB for all prompts but the long one

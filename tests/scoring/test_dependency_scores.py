@@ -21,8 +21,8 @@ from gateau_dagster.scoring.dependency_scores import (
     long_dependency_score,
 )
 from gateau_dagster.scoring.segment_pairs import MeasuredPairs, PairPlan, measure_segment_pairs
+from tests.kit.tiny_models import loaded_model, passages, samples
 from tests.scoring.builders import reference_model, reference_parts, scoring, slow_lds, slow_perplexities
-from tests.tiny_models import loaded_model, passages, samples
 
 # Three segments: P(1) = 10, P(2) = 20; P(1|0) = 5, P(2|0) = 20 - ln 3, P(2|1) = 20.
 ALONE = [99.0, 10.0, 20.0]

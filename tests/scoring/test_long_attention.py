@@ -13,9 +13,9 @@ from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring import long_attention as module
 from gateau_dagster.scoring.long_attention import _LayerFigures, _SeenError, long_attention, long_attention_flops
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model
 from tests.scoring.builders import eager_matrices
-from tests.tiny_models import loaded_model
 
 IDS = tuple(np.random.default_rng(3).integers(5, 90, size=203).tolist())
 

@@ -19,8 +19,8 @@ from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.segments import CamRow
+from tests.kit.tiny_models import loaded_model, samples, tokenizer
 from tests.scoring.builders import outcomes
-from tests.tiny_models import loaded_model, samples, tokenizer
 
 CURE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"
 

@@ -9,8 +9,8 @@ import pytest
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.loading import load_model
+from tests.kit.tiny_models import passages
 from tests.scoring.builders import compare, scoring
-from tests.tiny_models import passages
 
 MODELS = os.environ.get("GATEAU_TEST_MODELS", "").split()
 WINDOW = 288  # of theta_A

@@ -13,7 +13,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.sample_stream import read_ahead
 from gateau_dagster.scoring.span_attention import Document, documents_ahead, sample_documents, text_ids
-from tests.tiny_models import passages, tokenizer
+from tests.kit.tiny_models import passages, tokenizer
 
 
 def _threads() -> list[threading.Thread]:

@@ -26,7 +26,8 @@ from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import RequestedRow
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 from gateau_dagster.scoring.segments import CamRow, segment_prompts
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, passages, samples, tokenizer
 from tests.methods.configured import configured
 from tests.models.test_known_model import NEXT
 from tests.scoring.builders import (
@@ -40,7 +41,6 @@ from tests.scoring.builders import (
     running,
     scoring,
 )
-from tests.tiny_models import loaded_model, passages, samples, tokenizer
 
 
 @pytest.fixture

@@ -50,10 +50,10 @@ from gateau_dagster.scoring.segments import (
     segment_means,
     segment_prompts,
 )
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import loaded_model, samples, text, tokenizer
 from tests.methods.configured import configured
 from tests.scoring.builders import outcomes, reference_cas, reference_softmax, running, slowly_divided
-from tests.tiny_models import loaded_model, samples, text, tokenizer
 
 
 @given(st.integers(0, 500), st.integers(1, 200))

@@ -36,7 +36,8 @@ from gateau_dagster.scoring.span_attention import (
     span_attention_flops,
     text_ids,
 )
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import Largest, loaded_model, passages, tokenizer
 from tests.scoring.builders import (
     eager_matrices,
     measured_text,
@@ -46,7 +47,6 @@ from tests.scoring.builders import (
     slow_pfs,
     text_score,
 )
-from tests.tiny_models import Largest, loaded_model, passages, tokenizer
 
 PLAN = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5)
 PROGRAM = FocusPlan(span_length=16, earlier_stride=2, later_stride=3, variant="program")

@@ -27,9 +27,9 @@ from gateau_dagster.scoring.text_models import (
     read_text,
     read_texts,
 )
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import encoder, exact_encoder, loaded_model, samples, save_encoder, text
 from tests.scoring.builders import running
-from tests.tiny_models import encoder, exact_encoder, loaded_model, samples, save_encoder, text
 
 
 def rows(loaded: LoadedModel, chosen: list[Sample], batch_tokens: int = 400, **options: Any) -> list[dict[str, Any]]:

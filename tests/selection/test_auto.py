@@ -8,7 +8,7 @@ import pytest
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.selection.forecast import corrected_share, decided, far_use, forecast
 from gateau_dagster.selection.rules import chosen_ids, left_out
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.selection.builders import ranking
 
 AUTO: dict[str, Any] = {"rule": "auto", "count": 30, "seed": 2, "use": {"far": 0.5}, "per_document": 3}

@@ -9,7 +9,7 @@ import pytest
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.selection.statistics import uniform
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.selection.builders import Row, ranking, slow_order
 
 

@@ -18,7 +18,7 @@ from gateau_dagster.selection.clusters import (
     with_clusters,
 )
 from gateau_dagster.selection.rules import chosen_ids
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.selection.builders import ranking, slow_diverse
 
 

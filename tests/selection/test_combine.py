@@ -33,7 +33,7 @@ from gateau_dagster.selection.presets import (
     paper,
     robust,
 )
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.selection.builders import cam_table, perplexity_table, slow_combine
 
 SHORT, LONG = [6.0, 2.0, 30.0, 5.0], [2.0, 2.5, 31.0, 4.0]

@@ -33,7 +33,7 @@ from gateau_dagster.selection.forecast import (
     verdict,
 )
 from gateau_dagster.selection.rules import chosen_ids
-from tests.project import ROOT
+from tests.kit.project import ROOT
 from tests.selection.builders import ranking
 
 FEW = RuleConfig(count=10)

@@ -17,7 +17,7 @@ from gateau_dagster.selection.evidence import CLASS_OF
 from gateau_dagster.selection.mix import by_score, with_shares_of_use
 from gateau_dagster.selection.rules import check_data, chosen_ids, countable_samples, left_out
 from gateau_dagster.selection.statistics import uniform
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.methods.configured import scores_of
 from tests.selection.builders import Row, ranking, slow_largest_remainder, slow_order
 

@@ -21,7 +21,7 @@ from gateau_dagster.selection.rules import (
     most_of_all,
 )
 from gateau_dagster.selection.token_budget import equal_amount, largest_remainder, source_counts
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.selection.builders import (
     Row,
     ranking,

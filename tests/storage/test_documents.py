@@ -27,8 +27,8 @@ from gateau_dagster.storage.documents import (
     write_document,
 )
 from gateau_dagster.storage.files import Files
-from tests.error_codes import refused
-from tests.project import ROOT
+from tests.kit.error_codes import refused
+from tests.kit.project import ROOT
 from tests.storage.builders import flipped
 
 STAMP = Stamp(fingerprint="f", content="c")

@@ -27,9 +27,9 @@ from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage import Stamp, Store, remote
 from gateau_dagster.storage.failures import explained, explained_by_system, readable_failures, readable_input
 from gateau_dagster.storage.files import Files
-from tests.error_codes import refused
-from tests.local_server import QuietHandler, served
-from tests.project import command_environment
+from tests.kit.error_codes import refused
+from tests.kit.local_server import QuietHandler, served
+from tests.kit.project import command_environment
 
 
 def answered(status: int, code: str) -> ClientError:

@@ -38,8 +38,8 @@ from gateau_dagster.storage.files import Files, prove_leases
 from gateau_dagster.storage.lease import FOLDER, Lease
 from gateau_dagster.storage.local import fill_with
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from tests.error_codes import refused
-from tests.project import ROOT, command_environment
+from tests.kit.error_codes import refused
+from tests.kit.project import ROOT, command_environment
 
 NAMES = ("a/1", "a/2", "b")
 LARGE = bytes(3000)

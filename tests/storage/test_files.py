@@ -21,8 +21,8 @@ from gateau_dagster.storage.documents import publish_folder
 from gateau_dagster.storage.files import Files, local_copy
 from gateau_dagster.storage.local import fill_with, flush_folder, write_if_other
 from gateau_dagster.storage.remote import filesystem, is_remote
-from tests.error_codes import refused
-from tests.project import command_environment
+from tests.kit.error_codes import refused
+from tests.kit.project import command_environment
 from tests.storage.builders import mounted_disk
 
 NOT_PERMITTED = PermissionError(errno.EPERM, "Operation not permitted")

@@ -14,7 +14,7 @@ from gateau_dagster.storage import Store, lease
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER, Holder, Lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 # A process on a machine that cannot be seen from here.
 ELSEWHERE = replace(ProcessIdentity.of(), host="elsewhere", boot_id="another", machine="").to_text()

@@ -39,7 +39,7 @@ from gateau_dagster.storage.parquet import (
     write_parquet,
 )
 from gateau_dagster.storage.store import DamagedTableError
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.storage.builders import REJECTED, flipped, flips
 
 STAMP = Stamp(fingerprint="f1", inputs={"upstream": {"raw": "d"}}, effort={"seconds": 0.25, "samples": 3})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.stamp import fingerprint, joint
-from tests.project import command_environment
+from tests.kit.project import command_environment
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),

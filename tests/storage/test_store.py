@@ -17,7 +17,7 @@ from gateau_dagster.storage import store as module
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import local_copy
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.storage.builders import FRAME, REJECTED, STAMP, flipped
 
 

@@ -31,8 +31,8 @@ from gateau_dagster.training.encode import IGNORED, Encoded
 from gateau_dagster.training.launch import MODULE, TrainingSpec, training_command, training_environment
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.train import plan_of, read_mix, train
-from tests.process_list import descendants
-from tests.tiny_models import CHAT_TEMPLATE, model_config
+from tests.kit.process_list import descendants
+from tests.kit.tiny_models import CHAT_TEMPLATE, model_config
 
 VOCABULARY = 300
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreT
 from gateau_dagster.config.training import LoraConfig
 from gateau_dagster.training.model import adapted_base, check_adapters, merged_state, with_adapters
 from gateau_dagster.training.train import train
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import make_spec, run, save_model, weights_differ
 
 IDS = torch.arange(5, 25)[None]

@@ -26,7 +26,7 @@ from gateau_dagster.training.batch_plan import (
     write_plan,
 )
 from gateau_dagster.training.model import imbalance, plan_statistics
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import make_plan, read_plan
 
 BATCHINGS: tuple[Batching, ...] = ("padded", "sorted", "packed")

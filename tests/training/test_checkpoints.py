@@ -32,7 +32,7 @@ from gateau_dagster.training.checkpoints import (
 from gateau_dagster.training.launch import TrainingSpec, failure_message, is_finished
 from gateau_dagster.training.metrics import rewind_log
 from gateau_dagster.training.trainer import TrainingCallback
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.storage.builders import flipped, mounted_disk
 from tests.training.builders import log_of, make_spec
 

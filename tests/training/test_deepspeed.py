@@ -9,7 +9,7 @@ import pytest
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, deepspeed_config
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import agree, finish, make_spec, result_of, run, start
 
 

@@ -25,7 +25,7 @@ from gateau_dagster.training.encode import (
     encode_conversation,
     encode_long,
 )
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import CHAT_TEMPLATE, LONG, SAMPLE, TALK, learned, tokenizer
 
 # Templates strip the ends of a message: none begins or ends with white space.

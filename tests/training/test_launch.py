@@ -30,7 +30,7 @@ from gateau_dagster.training.launch import (
     training_environment,
 )
 from gateau_dagster.training.train import train
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import (
     ROOT,
     agree,

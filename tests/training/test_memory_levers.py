@@ -25,7 +25,7 @@ from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.model import with_adapters
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.train import training_arguments
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import (
     KINDS,
     agree,

@@ -22,7 +22,7 @@ from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.memory_plan import PARTS, ModelSizes, Pass, Sharding, memory_plan
 from gateau_dagster.training.train import make_trainer, training_arguments
-from tests.tiny_models import model_config
+from tests.kit.tiny_models import model_config
 from tests.training.builders import tokenizer
 
 _TOKENS, _TRAINED, _STEPS = 768, 96, 2

@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.config.models import PositionExtension
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.position_extension import extend_positions
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import model_config
 from tests.models.test_flops import GEMMA4
-from tests.tiny_models import model_config
 
 WINDOW, TARGET = 2048, 12_000
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text", "gemma2", "glm4")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.response_loss import LogitChange, summed_nll, use_chunked_loss
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import gradients, largest_difference, make_model, make_row
 
 KINDS: list[tuple[str, dict[str, Any]]] = [

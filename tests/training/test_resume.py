@@ -21,7 +21,7 @@ from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import TrainingSpec, failure_message, is_finished
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.train import train
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.storage.builders import flipped
 from tests.training.builders import (
     agree,

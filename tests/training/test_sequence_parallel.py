@@ -18,8 +18,8 @@ from gateau_dagster.training.sequence_parallel import (
     trained_items,
 )
 from gateau_dagster.training.train import plan_of, read_mix
-from tests.error_codes import refused
-from tests.tiny_models import model_config
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import model_config
 from tests.training.builders import make_model, make_spec
 
 

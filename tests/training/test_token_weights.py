@@ -27,8 +27,8 @@ from gateau_dagster.training.token_weights import (
 )
 from gateau_dagster.training.train import plan_of, read_mix, train
 from gateau_dagster.training.training_mix import build_training_mix
-from tests.error_codes import refused
-from tests.tiny_models import SlowTokenizer
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import SlowTokenizer
 from tests.training.builders import SAMPLE, make_spec, tokenizer
 from tests.training.test_training_mix import sample, selected, short
 

@@ -13,8 +13,8 @@ import pytest
 from gateau_dagster.training import trainer
 from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.trainer import send_data
-from tests.error_codes import refused
-from tests.project import command_environment
+from tests.kit.error_codes import refused
+from tests.kit.project import command_environment
 from tests.training.builders import make_spec
 
 PACKAGES = ("mlflow-skinny==3.17.2", "sqlalchemy", "alembic", "wandb==0.31.0")

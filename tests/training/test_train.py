@@ -29,7 +29,7 @@ from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.model import load_base, plan_statistics, set_ends
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
 from gateau_dagster.training.train import make_trainer, plan_of, read_mix, train, training_arguments
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import (
     CHAT_TEMPLATE,
     compare_with_loop,

@@ -23,7 +23,7 @@ from gateau_dagster.training.training_mix import (
     mix_summary,
     wanted_samples,
 )
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import tokenizer
 from tests.training.test_encode import HERMES, TRACE, of_turns
 

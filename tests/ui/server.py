@@ -19,7 +19,7 @@ from dagster import DagsterInstance
 from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.asset import UP_TO_DATE
-from tests.project import command_environment
+from tests.kit.project import command_environment
 
 Found = TypeVar("Found")
 

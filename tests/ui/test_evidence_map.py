@@ -14,8 +14,8 @@ from gateau_dagster.explanation.maps import EvidenceMaps
 from gateau_dagster.features.report.build import build_report
 from gateau_dagster.features.report.inputs import compare
 from gateau_dagster.plots import Drawing
-from tests import tiny_models
 from tests.features.report.builders import LENGTH, inputs, raw, rows_of
+from tests.kit import tiny_models
 from tests.ui.browser import open_page, required_chromium
 
 pytestmark = pytest.mark.browser

@@ -19,8 +19,8 @@ from gateau_dagster.explanation.maps import evidence_maps
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage.documents import read_document
-from tests.project import make_project, write_model, write_samples
-from tests.tiny_models import tokenizer
+from tests.kit.project import make_project, write_model, write_samples
+from tests.kit.tiny_models import tokenizer
 from tests.ui.browser import open_page, required_chromium
 from tests.ui.real_text import record
 from tests.ui.server import Server, serve

@@ -28,7 +28,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.lease import store_id, store_lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.assets.harness import Pipeline, key_of
-from tests.project import change_config, sample, write_samples
+from tests.kit.project import change_config, sample, write_samples
 
 
 def tick(pipeline: Pipeline) -> dg.RunRequest | dg.SkipReason:

@@ -19,7 +19,7 @@ from tests.assets.runs.tampering import (
     twice,
     with_nan,
 )
-from tests.project import sample, write_samples
+from tests.kit.project import sample, write_samples
 
 
 def results(pipeline: Pipeline, asset: str) -> dict[str, dg.AssetCheckEvaluation]:

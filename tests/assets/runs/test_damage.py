@@ -18,7 +18,7 @@ from gateau_dagster.storage import Store, documents, store
 from gateau_dagster.storage.documents import fetched_folder
 from gateau_dagster.storage.store import DamagedTableError
 from tests.assets.harness import Pipeline, pipeline_on, value_of
-from tests.project import change_config, gateau
+from tests.kit.project import change_config, gateau
 from tests.runs.stores import assert_same_rows, assert_same_tables, assert_same_weights
 from tests.storage.builders import flipped
 

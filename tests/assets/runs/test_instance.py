@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from gateau_dagster.assets.runs.history import recorded_history
 from gateau_dagster.assets.runs.instance import open_instance, open_log, prepare_home
 from gateau_dagster.config import Config
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 
 def test_beside_the_configuration(config: Config, tmp_path: Path) -> None:

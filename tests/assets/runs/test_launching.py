@@ -29,7 +29,7 @@ from gateau_dagster.execution.interruption import ENDING
 from gateau_dagster.pipeline.plan import Plan, Work
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.assets.harness import Pipeline, empty_job
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 ONE_BY_ONE = {"concurrency": {"runs": {"max_concurrent_runs": 1}}}
 WITHOUT_QUEUE = {"run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"}}

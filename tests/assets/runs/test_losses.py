@@ -15,8 +15,8 @@ from gateau_dagster.pipeline.losses import unseen_shares
 from gateau_dagster.progress import silent
 from tests.assets.harness import Pipeline, value_of
 from tests.assets.runs.tampering import cut_to, reject_first, tamper
-from tests.error_codes import refused
-from tests.project import change_config, sample, write_samples
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, sample, write_samples
 
 
 def one_check(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:

@@ -13,9 +13,9 @@ from gateau_dagster.assets.runs.instance import open_instance, prepare_home, wit
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
-from tests.error_codes import refused
-from tests.postgres_server import PASSWORD, USER, PostgresServer
-from tests.project import make_project
+from tests.kit.error_codes import refused
+from tests.kit.postgres_server import PASSWORD, USER, PostgresServer
+from tests.kit.project import make_project
 
 VARIABLE = "TEST_DAGSTER_POSTGRES"
 

@@ -20,8 +20,8 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.resources import models
 from gateau_dagster.resources.lease import store_lease
 from tests.assets.harness import Pipeline, failure_of, key_of, pipeline_on, value_of
-from tests.error_codes import refused
-from tests.project import change_config, make_project, sample, write_model, write_samples
+from tests.kit.error_codes import refused
+from tests.kit.project import change_config, make_project, sample, write_model, write_samples
 
 SAMPLES, SHARDS = 200, 11  # so that names of shards have two digits
 SHARDED = ("raw_long_sft", "perplexity/short", "perplexity/long", "cam")

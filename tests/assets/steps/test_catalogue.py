@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.pipeline.project import load_project
-from tests.project import ROOT, make_project
+from tests.kit.project import ROOT, make_project
 
 CATALOGUE = {
     "owners": {"*": ["team:data"], "perplexity/*": ["ann@example.org"]},

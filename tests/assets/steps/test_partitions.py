@@ -9,7 +9,7 @@ from gateau_dagster.assets.steps.partitions import figures_only, has_many
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, forget_definitions, versions_on_record
 from tests.assets.runs.tampering import one_less, tamper
-from tests.project import sample, write_samples
+from tests.kit.project import sample, write_samples
 
 PLANNED = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
 MADE = dg.DagsterEventType.ASSET_MATERIALIZATION

@@ -28,7 +28,7 @@ from tests.assets.harness import (
     version_of,
     versions_on_record,
 )
-from tests.project import sample, write_samples
+from tests.kit.project import sample, write_samples
 
 SHARDED = ["raw_long_sft", "perplexity/short", "perplexity/long", "cam"]
 

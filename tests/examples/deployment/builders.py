@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tests.project import ROOT, command_environment
+from tests.kit.project import ROOT, command_environment
 
 DEPLOYMENT = ROOT / "examples" / "deployment"
 COMPOSE = DEPLOYMENT / "compose"

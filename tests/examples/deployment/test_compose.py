@@ -22,8 +22,8 @@ from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import read_config
 from tests.examples.deployment.builders import COMPOSE, DEPLOYMENT, services
-from tests.local_server import QuietHandler, served
-from tests.project import ROOT, command_environment
+from tests.kit.local_server import QuietHandler, served
+from tests.kit.project import ROOT, command_environment
 
 SECRETS = {"POSTGRES_PASSWORD": "p", "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
 

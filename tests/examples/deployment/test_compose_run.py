@@ -20,8 +20,8 @@ import yaml
 
 from gateau_dagster.storage import Store
 from tests.examples.deployment.builders import Here, Service, services
-from tests.postgres_server import PASSWORD, PostgresServer
-from tests.project import command_environment, make_project
+from tests.kit.postgres_server import PASSWORD, PostgresServer
+from tests.kit.project import command_environment, make_project
 from tests.ui.server import Server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

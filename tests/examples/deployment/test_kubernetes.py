@@ -18,7 +18,7 @@ from dagster._core.test_utils import create_run_for_test
 from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.assets.runs.run_launcher import RunLauncher
 from tests.examples.deployment.builders import DEPLOYMENT, services
-from tests.postgres_server import PASSWORD, PostgresServer
+from tests.kit.postgres_server import PASSWORD, PostgresServer
 
 FOLDER = DEPLOYMENT / "kubernetes"
 MANIFESTS = ["code-location.yaml", "raycluster.yaml", "rayjob.yaml"]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.examples.deployment.builders import DEPLOYMENT, missing, run_on_machines
-from tests.project import make_project, sample, write_samples
+from tests.kit.project import make_project, sample, write_samples
 
 EXAMPLE = DEPLOYMENT / "slurm"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "sinfo")

@@ -25,7 +25,7 @@ from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.evidence import dependencies
 from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.statistics import auroc
-from tests.project import ROOT, gateau
+from tests.kit.project import ROOT, gateau
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]  # they need a trained pair
 

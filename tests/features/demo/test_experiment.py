@@ -14,7 +14,7 @@ from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.features.demo.prepare import demo_samples, embedded_demo, write_jsonl
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.project import change_config, gateau
+from tests.kit.project import change_config, gateau
 
 METHODS, FRACTIONS, SEEDS = ["gateau", "random", "length"], [0.1, 0.3], [1, 2]
 BENCHMARKS = ["heldout", "needle", "text_perplexity"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gateau_dagster.features.demo.report import notes
 from gateau_dagster.pipeline.observed import state_of
-from tests.project import configured
+from tests.kit.project import configured
 
 
 def test_the_demo_says_how_to_see_the_same_of_real_text(tmp_path: Path) -> None:

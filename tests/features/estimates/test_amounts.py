@@ -25,7 +25,7 @@ from gateau_dagster.storage import Stamp
 from tests.assets.harness import pipeline_on
 from tests.features.evaluation.quiz import with_quiz
 from tests.features.evaluation.ruler_files import write_ruler
-from tests.project import change_config, make_project
+from tests.kit.project import change_config, make_project
 
 VARIANTS = {"methods": ["length"], "fractions": [0.25, 0.5], "also": ["full"]}
 

@@ -31,9 +31,9 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import WorkForecast
 from gateau_dagster.storage import Stamp, Store
-from tests.error_codes import refused
-from tests.project import configured, make_project, sample
-from tests.tiny_models import replace_model, save_encoder
+from tests.kit.error_codes import refused
+from tests.kit.project import configured, make_project, sample
+from tests.kit.tiny_models import replace_model, save_encoder
 
 SAMPLES = 12
 NEW = Stamp(fingerprint="f")

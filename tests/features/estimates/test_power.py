@@ -21,7 +21,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.features.evaluation.quiz import with_quiz
 from tests.features.evaluation.ruler_files import write_ruler
-from tests.project import make_project
+from tests.kit.project import make_project
 
 
 def _state(folder: Path, **options: Any) -> State:

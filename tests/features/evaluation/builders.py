@@ -22,7 +22,7 @@ from gateau_dagster.features.evaluation.benchmarks.heldout import HELDOUT
 from gateau_dagster.features.evaluation.benchmarks.needle import NEEDLE
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loaded import LoadedModel
-from tests.project import configured
+from tests.kit.project import configured
 
 WORDS = ("the", "note", "recall", ".", "of")
 

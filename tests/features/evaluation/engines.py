@@ -9,7 +9,7 @@ from gateau_dagster.features.evaluation.benchmark import Generation, Question
 from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.models.loaded import LoadedModel
-from tests.tiny_models import loaded_model, text, tokenizer
+from tests.kit.tiny_models import loaded_model, text, tokenizer
 
 
 @cache

@@ -9,7 +9,7 @@ from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.features.evaluation.benchmark import Benchmark, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.features.evaluation.statistics.experiment import Line
-from tests.project import configured
+from tests.kit.project import configured
 
 
 class Unmeasured(MeasuredBenchmark):

@@ -14,8 +14,8 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.features.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.features.evaluation.judged import RatedBenchmark
 from gateau_dagster.features.evaluation.judging.replies import Reply, ServerCall
-from tests.fake_server import FakeServer, Handler, reset, serving
-from tests.project import configured
+from tests.kit.fake_server import FakeServer, Handler, reset, serving
+from tests.kit.project import configured
 
 
 def settings(**keys: Any) -> JudgeConfig:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateau_dagster.features.evaluation.benchmark import Materials
 from gateau_dagster.features.evaluation.benchmarks.mt_bench import MtBench, MtBenchOptions
-from tests.project import configured
+from tests.kit.project import configured
 
 PLAIN = {"system_prompt": "Be kind.", "prompt_template": "Q {question} A {answer}"}
 PAIR = {"system_prompt": "Which?", "prompt_template": "{question} {answer_a} {answer_b}"}

@@ -15,7 +15,7 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
-from tests.project import make_project
+from tests.kit.project import make_project
 
 JUDGE = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "key": None, "prices": {"prompt": 1, "reply": 2}}
 

@@ -32,7 +32,7 @@ from gateau_dagster.features.evaluation.statistics.compare import (
     seed_spread,
     total_of,
 )
-from tests.project import configured
+from tests.kit.project import configured
 
 
 def slow_total(values: Sequence[float], groups: Sequence[str], by_group: bool) -> float:

@@ -19,10 +19,10 @@ from gateau_dagster.pipeline.asset import FINITE_VALUES, Observed
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.project import parse_project
 from tests.assets.harness import asset_key
-from tests.contributing import block
 from tests.features.evaluation.builders import loaded, sample, slow_nll
 from tests.features.report.builders import inputs, page_of
-from tests.project import configured
+from tests.kit.contributing import block
+from tests.kit.project import configured
 
 SAMPLES = {one.sample_id: one for one in (sample(i, context=20) for i in range(3))}
 ASKED = {"benchmarks": ["heldout", "closed_book"], "closed_book": {"samples": 2}}

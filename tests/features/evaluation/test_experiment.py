@@ -21,9 +21,9 @@ from gateau_dagster.features.evaluation.statistics.experiment import (
     mean_cost,
     reference_of,
 )
-from tests.error_codes import refused
 from tests.features.evaluation.experiment_builders import LINES, chosen, experiment_scores, scores
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 SCORES = experiment_scores()
 COSTS = {

@@ -19,10 +19,10 @@ from gateau_dagster.features.evaluation.benchmarks.generated_needle import (
     running_text,
 )
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import JUDGE, asked, chosen, digests, loaded, materials, project, values
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 STOP = 30930
 

@@ -10,8 +10,8 @@ import pytest
 from gateau_dagster.features.evaluation.benchmarks.graphwalks import character_range, final_nodes, node_f1
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.evaluation.statistics.results import _natural
-from tests.error_codes import refused
 from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
+from tests.kit.error_codes import refused
 
 
 def row(number: int, **fields: Any) -> dict[str, Any]:

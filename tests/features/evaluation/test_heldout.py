@@ -27,9 +27,9 @@ from gateau_dagster.features.evaluation.benchmarks.heldout import (
     heldout_sentence,
 )
 from gateau_dagster.features.evaluation.registry import chosen_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation.builders import heldout_table, loaded, sample, slow_nll
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 # Length ranges, and which samples are held out.
 

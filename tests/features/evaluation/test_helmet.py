@@ -13,8 +13,8 @@ import yaml
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.features.evaluation.benchmarks.helmet import balanced, drawn_by_key, examples, seed_of
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
+from tests.kit.error_codes import refused
 
 from . import official
 

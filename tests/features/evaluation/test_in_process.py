@@ -21,7 +21,7 @@ from gateau_dagster.features.evaluation.generation.in_process import (
 )
 from gateau_dagster.models.model_config import learned_positions
 from tests.features.evaluation.engines import prompts, question, ragged, tiny
-from tests.tiny_models import text, tokenizer
+from tests.kit.tiny_models import text, tokenizer
 
 ENDS = frozenset([1])
 KINDS = ["llama", "gemma3_text", "gpt2", pytest.param("mamba", marks=pytest.mark.long)]

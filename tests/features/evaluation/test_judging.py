@@ -45,7 +45,7 @@ from gateau_dagster.storage.files import Files
 from tests.features.evaluation.builders import answers
 from tests.features.evaluation.judges import JUDGED, Answer, FakeJudge, JudgeServer, judge_server, question, settings
 from tests.features.evaluation.judging_process import CONCURRENT, TABLE, wanted
-from tests.project import ROOT, command_environment
+from tests.kit.project import ROOT, command_environment
 
 
 def replies(folder: Path) -> Replies:

@@ -21,10 +21,10 @@ from gateau_dagster.features.evaluation.registry import chosen_benchmarks
 from gateau_dagster.models import packing
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.scoring.response_perplexity import key_tokens, short_context_nlls
-from tests import tiny_models
-from tests.error_codes import refused
 from tests.features.evaluation.builders import chosen, materials, project, write_jsonl
-from tests.project import configured
+from tests.kit import tiny_models
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 from . import official
 from .builders import loaded, sample

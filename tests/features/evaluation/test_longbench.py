@@ -25,7 +25,6 @@ from gateau_dagster.features.evaluation.benchmarks.longbench import (
     kind_of,
 )
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import (
     JUDGE,
@@ -38,7 +37,8 @@ from tests.features.evaluation.builders import (
     values,
     write_jsonl,
 )
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 WITH_JIEBA = importlib.util.find_spec("jieba") is not None
 

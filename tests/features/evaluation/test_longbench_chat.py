@@ -13,9 +13,9 @@ from gateau_dagster.features.evaluation.benchmarks.longbench_chat import (
     LongBenchChatOptions,
     asked,
 )
-from tests.error_codes import refused
 from tests.features.evaluation.mt_bench_files import NO_MATERIALS
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 from . import official
 

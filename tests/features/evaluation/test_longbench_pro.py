@@ -14,10 +14,10 @@ import pytest
 
 from gateau_dagster.features.evaluation.benchmarks.longbench_pro import METRICS, TASKS
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import asked, chosen, project, values
-from tests.project import ROOT
+from tests.kit.error_codes import refused
+from tests.kit.project import ROOT
 
 METRIC_OF = {
     "NDCG": ("T1.1", "T1.2"),

@@ -10,8 +10,8 @@ import pytest
 from gateau_dagster.features.evaluation.benchmarks.longbench_v2 import chosen_letter
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.evaluation.statistics.results import _natural
-from tests.error_codes import refused
 from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
+from tests.kit.error_codes import refused
 
 TEMPLATE = 'Read.\n<t>\n$DOC$\n</t>\n$Q$\n(A) $C_A$\n(B) $C_B$\n(C) $C_C$\n(D) $C_D$\nSay "The correct answer is (x)".'
 

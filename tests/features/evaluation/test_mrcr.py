@@ -12,9 +12,9 @@ from gateau_dagster.features.evaluation.benchmarks.mrcr import similarity
 from gateau_dagster.features.evaluation.generation.answering import AskedTurn
 from gateau_dagster.features.evaluation.generation.prompts import messages
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
 from tests.features.evaluation.engines import prompts
+from tests.kit.error_codes import refused
 
 ROLES = ("user", "user", "assistant", "user", "assistant", "user")
 

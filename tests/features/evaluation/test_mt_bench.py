@@ -10,9 +10,9 @@ import pytest
 from gateau_dagster.features.evaluation.benchmark import Question
 from gateau_dagster.features.evaluation.benchmarks.mt_bench import MtBench, MtBenchOptions
 from gateau_dagster.features.evaluation.judged import verdict
-from tests.error_codes import refused
 from tests.features.evaluation.mt_bench_files import NAMES, NO_MATERIALS, PLAIN, write_files
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 from . import official
 

@@ -35,9 +35,9 @@ from gateau_dagster.models import forward
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.progress import Progress, silent
-from tests.error_codes import refused
 from tests.features.evaluation.builders import loaded, needle_table, sample, vocabulary
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 # Needles in a haystack in a sentence and in heatmaps.
 

@@ -12,9 +12,9 @@ import pytest
 from gateau_dagster.features.evaluation.benchmark import Materials
 from gateau_dagster.features.evaluation.benchmarks.nolima import names
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import asked, chosen, materials, project, values
+from tests.kit.error_codes import refused
 
 FRAME = "Read:\n{haystack}\nAsked: {question}"
 CHARACTERS = ["Ada", "Bo", "Cy"]

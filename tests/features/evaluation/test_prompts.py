@@ -16,10 +16,10 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.features.evaluation.generation.answering import AskedTurn
 from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder, cut_middle, turn_endings
 from gateau_dagster.training.encode import conversation_pieces
-from tests.error_codes import refused
 from tests.features.evaluation import official
 from tests.features.evaluation.engines import prompts, question
-from tests.tiny_models import text, tokenizer
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import text, tokenizer
 
 TURNS = ("What is a ledger?", " And an  engine? ")
 

@@ -10,8 +10,8 @@ import pytest
 
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.features.evaluation.question_files import QuestionFiles
-from tests.error_codes import refused
-from tests.project import configured
+from tests.kit.error_codes import refused
+from tests.kit.project import configured
 
 DEEP = "[" * 2_000
 

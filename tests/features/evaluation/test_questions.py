@@ -14,9 +14,9 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.project import load_project
 from tests.assets.harness import pipeline_on
-from tests.error_codes import refused
 from tests.features.evaluation.ruler_files import write_ruler
-from tests.project import make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import make_project
 
 RULER = {"official": "ruler", "tasks": ["vt"], "lengths": [512], "samples": 1}
 NEEDLE = {"lengths": [300], "answer_tokens": 50}

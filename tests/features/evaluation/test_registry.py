@@ -24,7 +24,7 @@ from gateau_dagster.features.evaluation.registry import (
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.storage.stamp import fingerprint
-from tests.project import ROOT, configured
+from tests.kit.project import ROOT, configured
 
 
 def _section(config: Config) -> Any:

@@ -12,10 +12,10 @@ import pytest
 from gateau_dagster.features.evaluation.benchmark import Materials, Question
 from gateau_dagster.features.evaluation.benchmarks.ruler import IN_ESSAYS, OFFLINE, largest
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.error_codes import refused
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import asked, chosen, project, values
 from tests.features.evaluation.ruler_files import published_sample, write_documents, write_ruler
+from tests.kit.error_codes import refused
 
 
 class Words:

@@ -27,8 +27,13 @@ from gateau_dagster.features.evaluation.judging.judge_answers import (
 from gateau_dagster.features.evaluation.judging.replies import Replies
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.storage.files import Files
-from tests.error_codes import refused
-from tests.fake_server import (
+from tests.features.evaluation import engines
+from tests.features.evaluation.builders import answers
+from tests.features.evaluation.engines import prompts
+from tests.features.evaluation.engines import question as engine_question
+from tests.features.evaluation.judges import JUDGED, question, settings
+from tests.kit.error_codes import refused
+from tests.kit.fake_server import (
     BEHAVIOURS,
     FakeServer,
     answering,
@@ -40,12 +45,7 @@ from tests.fake_server import (
     refuse,
     unless,
 )
-from tests.features.evaluation import engines
-from tests.features.evaluation.builders import answers
-from tests.features.evaluation.engines import prompts
-from tests.features.evaluation.engines import question as engine_question
-from tests.features.evaluation.judges import JUDGED, question, settings
-from tests.tiny_models import text
+from tests.kit.tiny_models import text
 
 KEY = "sk-test-0123456789abcdefghij"
 NAMES = ("good", "bad", "fine")

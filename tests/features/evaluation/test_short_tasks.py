@@ -13,8 +13,8 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.features.evaluation.benchmarks import short_tasks
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.storage.remote import filesystem
-from tests.error_codes import refused
 from tests.features.evaluation.builders import chosen, materials, project, write_jsonl
+from tests.kit.error_codes import refused
 
 from .builders import loaded, vocabulary
 

@@ -26,8 +26,8 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
 from tests.features.evaluation.quiz import quiz
-from tests.hub_writing import TOKEN, Hub, hub
-from tests.project import change_config, command_environment, gateau, make_project, sample
+from tests.kit.hub_writing import TOKEN, Hub, hub
+from tests.kit.project import change_config, command_environment, gateau, make_project, sample
 
 __all__ = ["hub", "quiz"]
 NAME, PUBLISHED = "team/selection", "published/main"

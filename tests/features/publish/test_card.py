@@ -5,7 +5,7 @@ import yaml
 
 from gateau_dagster.features.publish.card import CardFacts, data_card
 from gateau_dagster.features.publish.config import PublishConfig
-from tests.project import configured
+from tests.kit.project import configured
 
 SOURCES = ["a | b", "/r/<script>", None, "a | b"]
 

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 from tests.cli.command import Command
-from tests.hub_writing import Hub, hub
-from tests.project import change_config
+from tests.kit.hub_writing import Hub, hub
+from tests.kit.project import change_config
 
 __all__ = ["hub"]
 NAME = "team/selection"

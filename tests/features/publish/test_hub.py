@@ -12,9 +12,9 @@ from huggingface_hub import close_session
 from gateau_dagster.errors import TransientError
 from gateau_dagster.features.publish.hub import Revision, hub_token, publish_files
 from gateau_dagster.storage import hub_client
-from tests.error_codes import refused
-from tests.hub_writing import READER, TOKEN, Fault, Hub, Repository, hub
-from tests.project import command_environment
+from tests.kit.error_codes import refused
+from tests.kit.hub_writing import READER, TOKEN, Fault, Hub, Repository, hub
+from tests.kit.project import command_environment
 
 __all__ = ["hub"]
 NAME = "team/selection"

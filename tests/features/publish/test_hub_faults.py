@@ -15,8 +15,8 @@ from gateau_dagster.features.publish.hub import hub_token, publish_files
 from gateau_dagster.models.model_digest import check_downloadable
 from tests.data.hub_server import Given, hub_server
 from tests.data.inputs import explicit, jsonl
-from tests.error_codes import refused
-from tests.hub_writing import TOKEN, Fault, Hub, Repository, hub
+from tests.kit.error_codes import refused
+from tests.kit.hub_writing import TOKEN, Fault, Hub, Repository, hub
 
 __all__ = ["hub"]
 NAME = "team/selection"

@@ -30,7 +30,7 @@ from gateau_dagster.selection.combine import combine
 from tests.comparison.frames import described
 from tests.features.evaluation.builders import heldout_table, needle_table
 from tests.features.evaluation.experiment_builders import LINES, chosen, experiment_scores
-from tests.project import configured
+from tests.kit.project import configured
 
 _VOID = {"meta", "img", "link", "br", "hr", "input", "wbr", "source"}
 KINDS = ("no_context", "near", "far")

@@ -40,7 +40,7 @@ from tests.features.report.builders import (
     scores,
     training_log,
 )
-from tests.project import configured
+from tests.kit.project import configured
 
 SECTIONS = (
     "summary", "scores", "presets", "samples", "selected", "rejected", "training", "evaluation", "effort",

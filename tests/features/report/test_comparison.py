@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster.config import PRESETS
 from gateau_dagster.features.report.inputs import PresetComparison, ReportInputs, compare
 from tests.features.report.builders import KINDS, inputs, raw, scores
-from tests.project import configured
+from tests.kit.project import configured
 
 
 def compared(given: ReportInputs) -> PresetComparison:

@@ -17,7 +17,7 @@ from gateau_dagster.plots import Drawing
 from gateau_dagster.plotting import DARK, label, new_figure, to_svg
 from tests.features.evaluation.builders import heldout_table
 from tests.features.report.builders import Page, inputs, methods, scores
-from tests.project import configured
+from tests.kit.project import configured
 
 ALWAYS = {"scores", "terms", "agreement", "lengths"}
 

@@ -19,8 +19,8 @@ from gateau_dagster.features.report.build import evidence_shares
 from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.selection.evidence import NAMED
 from tests.features.report.builders import LENGTH, inputs, page_of, raw, rows_of, sample
-from tests.project import configured
-from tests.tiny_models import text, tokenizer
+from tests.kit.project import configured
+from tests.kit.tiny_models import text, tokenizer
 
 
 def test_a_page_of_maps_is_linked_escaped_and_marks_what_no_model_saw() -> None:

@@ -17,7 +17,7 @@ from gateau_dagster.features.report.drawings import method_drawings
 from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.selection.presets import terms, with_terms
 from tests.features.report.builders import NOT_A_NUMBER, Page, inputs, methods, page_of, raw, scores
-from tests.project import configured
+from tests.kit.project import configured
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
 

@@ -10,7 +10,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.features.evaluation.registry import with_benchmarks
 from gateau_dagster.features.report import provenance as module
 from gateau_dagster.features.report.provenance import configuration_text, package_versions, provenance
-from tests.project import configured
+from tests.kit.project import configured
 
 
 def test_the_configuration_comes_back_from_its_text() -> None:

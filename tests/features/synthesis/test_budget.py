@@ -27,7 +27,7 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from tests.assets.harness import pipeline_on
 from tests.features.synthesis.test_pipeline import COUNT, OPEN, project, table
-from tests.project import change_config
+from tests.kit.project import change_config
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 8, 9, 64, 65, 600])

@@ -314,7 +314,7 @@ def test_a_judge_compares_the_answers_and_no_verdict_is_counted(tmp_path: Any) -
 def test_gains_of_a_model_are_those_of_the_slow_twin() -> None:
     from gateau_dagster.config import ScoringConfig
     from gateau_dagster.features.synthesis.candidate_checks import answer_probabilities
-    from tests.tiny_models import loaded_model
+    from tests.kit.tiny_models import loaded_model
 
     model, scoring = loaded_model("llama"), ScoringConfig(max_length=512, dtype="float32", device="cpu")
     given = [Given(context=each, question="Where?", answer="Rome Oslo") for each in without_each(PASSAGES)]

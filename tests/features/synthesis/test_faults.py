@@ -17,8 +17,8 @@ from gateau_dagster.features.synthesis.passages import candidates
 from gateau_dagster.features.synthesis.questions import MOST_LETTERS, Generating, call, question_prompt, questions
 from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator
 from gateau_dagster.storage.files import Files
-from tests.fake_server import BEHAVIOURS, Act, FakeServer, Handler, content, refuse, serving
 from tests.features.synthesis.test_passages import documents, options
+from tests.kit.fake_server import BEHAVIOURS, Act, FakeServer, Handler, content, refuse, serving
 
 GOOD = {"question": "Which lamp is lit?", "answer": "the brass lamp", "evidence": ["a", "b"], "reasoning": "so"}
 TEXT = json.dumps(GOOD)

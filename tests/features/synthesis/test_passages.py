@@ -22,8 +22,8 @@ from gateau_dagster.features.synthesis.passages import (
     usable_passages,
 )
 from gateau_dagster.features.synthesis.scripted_generator import demo_document
-from tests.error_codes import refused
-from tests.tiny_models import text
+from tests.kit.error_codes import refused
+from tests.kit.tiny_models import text
 
 GENERATOR = {"base_url": "http://x/v1", "model": "m", "key": None}
 

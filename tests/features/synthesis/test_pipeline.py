@@ -26,10 +26,10 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.assets.harness import pipeline_on
-from tests.error_codes import refused
-from tests.fake_server import BEHAVIOURS, FakeServer, Handler
-from tests.fake_server import serving as serving_fake
-from tests.project import change_config, make_project
+from tests.kit.error_codes import refused
+from tests.kit.fake_server import BEHAVIOURS, FakeServer, Handler
+from tests.kit.fake_server import serving as serving_fake
+from tests.kit.project import change_config, make_project
 
 COUNT = 12
 # An untrained theta_B tells nothing: its figures are computed, and refuse nobody.

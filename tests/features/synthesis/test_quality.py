@@ -27,7 +27,7 @@ from tests.assets.harness import pipeline_on
 from tests.features.synthesis import generating_process
 from tests.features.synthesis.generating_process import COUNT
 from tests.features.synthesis.test_pipeline import project, table
-from tests.project import change_config
+from tests.kit.project import change_config
 
 SHARE = 0.5
 

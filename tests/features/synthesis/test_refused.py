@@ -20,10 +20,10 @@ from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.losses import losses
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.cli.command import Command
-from tests.error_codes import refused
-from tests.fake_server import FakeServer, Handler, content, serving
 from tests.features.synthesis.test_pipeline import COUNT, project, table
-from tests.project import change_config
+from tests.kit.error_codes import refused
+from tests.kit.fake_server import FakeServer, Handler, content, serving
+from tests.kit.project import change_config
 
 _NO_EVIDENCE = {"question": "Which lamp is lit?", "answer": "the brass lamp", "evidence": ["no such text"] * 2}
 # By the model's name; any other one is honest.

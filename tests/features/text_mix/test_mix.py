@@ -18,7 +18,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.features.text_mix.mix import Origin, TextMix, TextSource, build_text_mix, pieces_of
 from gateau_dagster.training.batch_plan import mix_order
 from gateau_dagster.training.encode import IGNORED
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.training.builders import tokenizer
 
 BOS, EOS = 0, 1

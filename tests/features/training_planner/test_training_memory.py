@@ -28,8 +28,8 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.memory_plan import TILE_TOKENS, USABLE, ModelSizes, choose_levers, levers_plan
-from tests.error_codes import refused
-from tests.project import ROOT, change_config, make_project
+from tests.kit.error_codes import refused
+from tests.kit.project import ROOT, change_config, make_project
 
 TOO_SMALL = 0.0004  # GiB
 

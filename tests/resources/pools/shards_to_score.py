@@ -13,7 +13,7 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.models import ModelsResource
-from tests.project import make_project
+from tests.kit.project import make_project
 
 ASSETS = ("perplexity/long", "cam")
 

@@ -6,7 +6,7 @@ from typing import Any
 from gateau_dagster.resources.pools.crew import Crew, Lost, Member
 from gateau_dagster.resources.pools.piece_queue import MOST, Job
 from gateau_dagster.resources.pools.worker import Refused, Started
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 LOST = "lost"
 

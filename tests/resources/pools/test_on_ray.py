@@ -27,8 +27,8 @@ from gateau_dagster.resources.pools.pool import ScoringTask, ScoringWorkers
 from gateau_dagster.resources.pools.worker import Failed, ScoringWorker
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError, Token, holding
-from tests.error_codes import refused
-from tests.ray_cluster import RayCluster, ray_cluster
+from tests.kit.error_codes import refused
+from tests.kit.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.killed_once import KilledOnce
 from tests.resources.pools.questions import questions

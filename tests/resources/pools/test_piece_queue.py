@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.execution.shard_tables import Piece
 from gateau_dagster.resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 BEFORE_THE_FIRST: frozenset[str] = frozenset()
 

@@ -8,7 +8,7 @@ from gateau_dagster.config import Config, ExecutionConfig
 from gateau_dagster.config.inputs import LongSftConfig
 from gateau_dagster.resources import pools
 from gateau_dagster.resources.pools.pool import chosen_pool
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 
 ADDED = """
 from gateau_dagster.resources.pools.pool import Pool

@@ -23,7 +23,7 @@ from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.pools.pool import ScoringTask, ScoringWorkers
 from gateau_dagster.resources.pools.processes import POOL
-from tests.project import command_environment
+from tests.kit.project import command_environment
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.killed_once import KilledOnce
 from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, pieces

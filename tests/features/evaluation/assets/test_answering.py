@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateau_dagster.features.evaluation.assets.answering import AskedQueue
 from gateau_dagster.features.evaluation.generation.answering import AskedTurn
 from gateau_dagster.resources.pools.piece_queue import MOST, Job
-from tests.error_codes import refused
+from tests.kit.error_codes import refused
 from tests.resources.pools.questions import questions
 
 

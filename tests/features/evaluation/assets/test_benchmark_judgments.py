@@ -24,11 +24,11 @@ from gateau_dagster.features.evaluation.planned_judging import check_budget, pla
 from gateau_dagster.features.evaluation.server_client import Client
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, in_place, pipeline_on
-from tests.fake_server import fake_server, leaks, parts_in, refuse
 from tests.features.evaluation.builders import answers
 from tests.features.evaluation.judges import Answer, JudgeServer, error, judge_server
 from tests.features.evaluation.mt_bench_files import write_files
-from tests.project import change_config, make_project
+from tests.kit.fake_server import fake_server, leaks, parts_in, refuse
+from tests.kit.project import change_config, make_project
 
 ASSET, KEY = "judgments/mt_bench", "sk-test-0123456789abcdefghij"
 GIVEN = {"81": ["Once.", "Again."], "111": ["2", "4"]}

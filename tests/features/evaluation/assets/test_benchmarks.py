@@ -30,7 +30,6 @@ from gateau_dagster.models.loading import load_model
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp, Store
 from tests.assets.harness import Made, Pipeline, in_place, pipeline_on, value_of
-from tests.fake_server import Reply, answering, completion, refusal
 from tests.features.evaluation.builders import answers as given
 from tests.features.evaluation.builders import write_jsonl
 from tests.features.evaluation.engines import Noting, question
@@ -38,8 +37,9 @@ from tests.features.evaluation.experiment_builders import Unmeasured
 from tests.features.evaluation.mt_bench_files import NO_MATERIALS
 from tests.features.evaluation.quiz import with_quiz
 from tests.features.evaluation.test_longbench import row, write_prompts
-from tests.project import change_config, make_project, sample
-from tests.ray_cluster import ray_cluster
+from tests.kit.fake_server import Reply, answering, completion, refusal
+from tests.kit.project import change_config, make_project, sample
+from tests.kit.ray_cluster import ray_cluster
 
 VARIANTS = ("base", "checkpoint")
 ALL = ["heldout", "needle", "quiz"]  # the held-out samples stay reserved

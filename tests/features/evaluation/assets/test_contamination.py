@@ -16,7 +16,7 @@ from tests.assets.harness import Pipeline, in_range, pipeline_on, value_of
 from tests.features.evaluation.experiment_builders import scores
 from tests.features.evaluation.quiz import quiz
 from tests.features.evaluation.test_contamination import drawn_words
-from tests.project import change_config, make_project, sample, write_samples
+from tests.kit.project import change_config, make_project, sample, write_samples
 
 __all__ = ["quiz"]
 SHARDS = 3

@@ -29,7 +29,7 @@ from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, in_place, pipeline_on
 from tests.features.evaluation.experiment_builders import chosen, scores
 from tests.features.evaluation.judges import Judged
-from tests.project import change_config, make_project
+from tests.kit.project import change_config, make_project
 
 EXAM = """
 from tests.features.evaluation.experiment_builders import Unmeasured

@@ -7,10 +7,10 @@ import pytest
 from gateau_dagster.features.evaluation.planned_judging import planned_judging
 from gateau_dagster.storage.documents import read_document
 from tests.assets.harness import Pipeline, pipeline_on
-from tests.fake_server import leaks, parts_in
 from tests.features.evaluation.judges import Answer, judge_server
 from tests.features.evaluation.mt_bench_files import write_files
-from tests.project import change_config, make_project
+from tests.kit.fake_server import leaks, parts_in
+from tests.kit.project import change_config, make_project
 
 KEY = "Jq7-Zw0Xk93vLmTb5RyH2cQ8"
 

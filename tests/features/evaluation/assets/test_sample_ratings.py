@@ -12,7 +12,7 @@ from gateau_dagster.pipeline.asset import FULL_COVERAGE
 from gateau_dagster.pipeline.losses import losses
 from tests.assets.harness import pipeline_on
 from tests.features.evaluation.judges import Answer, JudgeServer, error, judge_server
-from tests.project import change_config, make_project, sample, write_samples
+from tests.kit.project import change_config, make_project, sample, write_samples
 
 COUNT = 6
 UNREADABLE = "no rating in the reply"

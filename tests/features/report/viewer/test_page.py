@@ -13,9 +13,9 @@ from gateau_dagster.explanation.evidence import Evidence, evidence
 from gateau_dagster.explanation.maps import DependedSpan, Depends, EvidenceMaps, SpanStrip, Stretch
 from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.models.prompt import build_prompt
-from tests import tiny_models
 from tests.features.report.builders import LENGTH, inputs, raw, rows_of, sample, scores
 from tests.features.report.viewer.builders import method_scores, write_viewer
+from tests.kit import tiny_models
 from tests.ui.browser import open_page, required_chromium
 
 pytestmark = pytest.mark.browser

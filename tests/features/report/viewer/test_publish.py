@@ -13,7 +13,7 @@ from gateau_dagster.features.report.viewer.publish import DataFiles, as_json, as
 from gateau_dagster.storage.files import Files
 from tests.features.report.builders import inputs, raw
 from tests.features.report.viewer.builders import content_of, index_of, method_scores, write_viewer
-from tests.project import configured
+from tests.kit.project import configured
 
 COUNT = 130
 

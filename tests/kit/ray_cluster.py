@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from tests.process_list import command_of
+from tests.kit.process_list import command_of
 
 _STORE_BYTES = 80_000_000  # the least that Ray takes
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlparse
 import huggingface_hub.constants
 import pytest
 
-from tests.local_server import QuietHandler, served
+from tests.kit.local_server import QuietHandler, served
 
 TOKEN, READER = "hf_writerwriterwriterwriter", "hf_readerreaderreaderreader"
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from tests.local_server import QuietHandler, served
+from tests.kit.local_server import QuietHandler, served
 
 Act = Callable[["Handler"], None]
 Server = TypeVar("Server", bound="FakeServer")

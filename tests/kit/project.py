@@ -20,7 +20,7 @@ from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.models.chat_template import Trial, trial_of
 from gateau_dagster.models.prompt import open_tokenizer
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def configured(**sections: Any) -> Config:

@@ -35,7 +35,7 @@ harbour lighthouse ledger merchant naïve café winter granite engine signal tre
 archive
 """
 _WORDS = _TEXT.split()
-_LICENCE = (Path(__file__).parents[1] / "LICENSE").read_text()
+_LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content | trim }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.project import ROOT
+from tests.kit.project import ROOT
 
 
 def section(heading: str) -> str:

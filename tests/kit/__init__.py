@@ -1,0 +1,1 @@
+"""What tests of several folders share: projects, models, servers, what a refusal says."""
