@@ -42,7 +42,10 @@ def assert_ended(process: subprocess.Popen[str], number: signal.Signals) -> None
 
 def statuses(file: Path) -> list[DagsterRunStatus]:
     """Return the states of all runs, oldest first; a run that ended holds nothing."""
-    with DagsterInstance.from_config(str(file.parent / ".gateau" / "dagster")) as instance:
+    folder = file.parent / ".gateau" / "dagster"
+    if not folder.is_dir():  # interrupted before the first run began
+        return []
+    with DagsterInstance.from_config(str(folder)) as instance:
         assert instance.event_log_storage.get_concurrency_info("gpu").active_slot_count == 0
         return [run.status for run in reversed(instance.get_runs())]
 

@@ -195,7 +195,10 @@ def _as_the_tutorial_says(printed: str, page: str, chosen: pl.DataFrame, samples
     start = lines.index(plan[0].split())
     assert lines[start : start + len(plan)] == [row.split() for row in plan] and len(plan) > 5
     presets = r"paper ([\d.]+\d), official ([\d.]+\d), robust ([\d.]+\d)"
-    assert _numbers(presets, said) == pytest.approx(_numbers(presets, " ".join(printed.split())), abs=0.05)
+    said_first, printed_first = (_numbers(presets, " ".join(text.split())) for text in (said, printed))
+    # Near chance a figure of 200 samples has a standard error of 0.04, and another processor trains another pair.
+    assert said_first[:2] == pytest.approx(printed_first[:2], abs=0.1)
+    assert said_first[2] == pytest.approx(printed_first[2], abs=0.01)
     found = r"base finds ([\d.]+)\s%, checkpoint finds ([\d.]+)\s%"
     base, checkpoint = _numbers(found, page)
     assert _numbers(found, said) == pytest.approx([base, checkpoint], abs=15) and checkpoint > base + 25
