@@ -12,15 +12,14 @@ from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.choice import trimmed_samples
 from gateau_dagster.pipeline.data_checks import check_sources
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.model_checks import require_end
 from gateau_dagster.pipeline.recipes import mix_columns, recipe_of, trims_contexts, weighs_responses
 from gateau_dagster.pipeline.scoring_assets import embedding_asset
-from gateau_dagster.pipeline.selection_reads import TRIM_READS
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.selection.trim import trim_figures, trims
 from gateau_dagster.storage.content import frame_digest
 
 
@@ -85,15 +84,6 @@ def _kept_contexts(state: State, config: Config) -> dict[str, int] | None:
     if not config.training.trim:
         return None
     return dict(trimmed_samples(state, config).iter_rows()) if trims_contexts(config) else {}
-
-
-def trimmed_samples(state: State, config: Config) -> pl.DataFrame:
-    """Return `sample_id` and `shown_tokens`: contexts that training cuts, and what stays, see selection.trim.trims."""
-    tables_of = (
-        [state.store.read(asset, shard, [*columns]) for asset, columns in TRIM_READS.items()] for shard in state.shards
-    )
-    figures = pl.concat(trim_figures(cam, long, short) for cam, long, short in tables_of)
-    return trims(figures, seed=config.training.seed)
 
 
 @makes_asset

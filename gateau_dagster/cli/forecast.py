@@ -7,17 +7,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.assets.selection import (
+from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.checks import out_of_date
+from gateau_dagster.pipeline.choice import (
     chosen_samples,
     dependence,
     forecast_of,
     lacking_for_forecast,
     warnings_of_choice,
 )
-from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
-from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.checks import out_of_date
 from gateau_dagster.pipeline.feature import hooks, prepare_inputs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import ancestors
@@ -75,7 +75,7 @@ def _rests_on(state: State) -> list[str]:
 def _forecast(state: State) -> tuple[Forecast, list[str], list[str]]:
     """Return the forecast, earlier ones beside their outcome in sentences, and the warnings of the choice."""
     recipe, depends = Recipe(state.config), dependence(state)
-    known = (learned(state, depends) for learned in hooks("assets", "learned"))
+    known = (learned(state, depends) for learned in hooks("checks", "learned"))
     outcomes, slopes = next((each for each in known if each is not None), ([], PRIOR))
     made = chosen_samples(state, recipe, depends)
     prediction = forecast_of(state, recipe, depends, made, slopes=slopes)

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from gateau_dagster.assets.comparison import compared
-from gateau_dagster.assets.selection import chosen_samples
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.data.document_split import TEXTS, Documents, split
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explanation.one_sample import one_sample
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
+from gateau_dagster.pipeline.choice import chosen_samples
 from gateau_dagster.pipeline.data_checks import too_few
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.observed import state_of

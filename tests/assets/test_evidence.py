@@ -6,15 +6,16 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.assets import selection as assets
 from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.assets.selection import unfilled
 from gateau_dagster.assets.trained_model import provenance
 from gateau_dagster.cli.show import print_sample
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.features.report import build
+from gateau_dagster.pipeline import choice
 from gateau_dagster.pipeline.asset import FAR_SHARE
 from gateau_dagster.pipeline.checks import checks_of
+from gateau_dagster.pipeline.choice import dependence
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, MIX
 from gateau_dagster.selection import evidence
 from gateau_dagster.selection.evidence import DEPENDENT
@@ -35,7 +36,7 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
     monkeypatch.setattr(evidence, "_PREDICTED", middle)
     monkeypatch.setattr(evidence, "NAMED_GAIN", 1e-3)
     # The spans must follow their samples in whatever order these are found.
-    monkeypatch.setattr(assets, "dependencies", lambda cam, long: evidence.dependencies(cam, long).reverse())
+    monkeypatch.setattr(choice, "dependencies", lambda cam, long: evidence.dependencies(cam, long).reverse())
     raw = store.read_all("raw_long_sft", small.state().shards)
     before = {asset: store.read(asset, None) for asset in ("selected_subset", "combined_scores")}
     events = small.made(selection={"evidence": True})
@@ -77,15 +78,15 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
 def check_sums(small: Pipeline) -> None:
     """The forecast reads the rows that it computes where a shard of `evidence` is missing or out of date."""
     state, store = small.state(), small.state().store
-    read, shard = assets.dependence(state).sort("sample_id"), state.shards[0]
+    read, shard = dependence(state).sort("sample_id"), state.shards[0]
     assert read.equals(store.read_all("evidence", state.shards, read.columns).sort("sample_id"))
     made, stamp = store.read("evidence", shard), small.stamp("evidence", shard)
     store.write(
         made.with_columns(far_sum=pl.lit(9.0)), "evidence", shard, replace(stamp, fingerprint="of other tables")
     )
-    assert assets.dependence(small.state()).sort("sample_id").equals(read)
+    assert dependence(small.state()).sort("sample_id").equals(read)
     store.files.remove(store.table_name("evidence", shard))
-    assert assets.dependence(small.state()).sort("sample_id").equals(read)
+    assert dependence(small.state()).sort("sample_id").equals(read)
     store.write(made, "evidence", shard, stamp)
     tokens = {row["sample_id"]: row for row in store.read_all("perplexity/long", state.shards).iter_rows(named=True)}
     rows = {row["sample_id"]: row for row in read.iter_rows(named=True)}

@@ -8,13 +8,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from gateau_dagster.assets.selection import chosen_samples, with_texts
+from gateau_dagster.assets.selection import with_texts
 from gateau_dagster.config.variants import ChangedRun
 from gateau_dagster.data.index import read_shards
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.evaluation.assets.benchmarks import located_variant
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.choice import chosen_samples
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, MIXES, SUBSETS, TRAINED, Recipe, recipe_of

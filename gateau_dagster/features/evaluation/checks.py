@@ -1,4 +1,7 @@
-"""Find what benchmarks lost: questions without an answer or a value, cut prompts, empty answers, open thoughts."""
+"""Find what benchmarks lost: questions without an answer or a value, cut prompts, empty answers, open thoughts.
+
+Also tell what a finished experiment shows of earlier forecasts.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,12 +11,14 @@ import polars as pl
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.rejects import rejects_among
 from gateau_dagster.features.evaluation import ANSWERS, JUDGMENTS, SCORES
+from gateau_dagster.features.evaluation.experiment_values import finished_experiment, forecasts_and_outcomes
 from gateau_dagster.features.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.features.evaluation.grading import thoughts_sentence, unfinished_thoughts
 from gateau_dagster.features.evaluation.judging.judge_answers import partly_read_judgments
 from gateau_dagster.pipeline.losses import DataLoss, Truncation, truncation_among
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percentage, plural
+from gateau_dagster.selection.forecast import Slopes
 from gateau_dagster.tables import UNREAD
 
 
@@ -85,3 +90,12 @@ def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
     kept = prompts.select(pl.when(told).then("prompt_tokens").otherwise(asked or most)).to_series()
     found = truncation_among(kept, prompts["cut_tokens"], limit=limit, intended=asked is not None)
     return replace(found, nouns=("prompt", "tokens"))
+
+
+def learned(state: State, depends: pl.DataFrame) -> tuple[list[str], Slopes] | None:
+    """Return a sentence per earlier forecast beside its outcome, and the slopes; None without a finished experiment."""
+    experiment = finished_experiment(state)
+    if experiment is None:
+        return None
+    outcomes, slopes = forecasts_and_outcomes(state, experiment, depends)
+    return [sentence for outcome in outcomes for sentence in outcome.lines], slopes

@@ -12,7 +12,6 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from gateau_dagster import tables
-from gateau_dagster.assets.selection import counted_rule
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.secret_scan import (
@@ -41,6 +40,7 @@ from gateau_dagster.features.publish.config import SECTION, PublishConfig
 from gateau_dagster.features.publish.feature import COLUMNS, UPLOADED, published_tables
 from gateau_dagster.features.publish.hub import hub_token, publish_files
 from gateau_dagster.pipeline.asset import HOMOLOGOUS, PRE_EXPERIENCED
+from gateau_dagster.pipeline.choice import counted_rule
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE

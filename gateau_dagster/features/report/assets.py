@@ -9,22 +9,12 @@ import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.assets.selection import (
-    chosen_samples,
-    dependence,
-    forecast_of,
-    lacking_for_forecast,
-    warnings_of_choice,
-)
 from gateau_dagster.assets.steps.metadata import rounded, rows_table
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.features.evaluation import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
-from gateau_dagster.features.evaluation.assets.experiment import (
-    contamination_of,
-    experiment_inputs,
-    forecasts_and_outcomes,
-)
+from gateau_dagster.features.evaluation.assets.experiment import contamination_of
+from gateau_dagster.features.evaluation.experiment_values import experiment_inputs, forecasts_and_outcomes
 from gateau_dagster.features.evaluation.registry import asking_benchmarks, asset_of, compared_benchmarks
 from gateau_dagster.features.report.feature import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.features.report.further import (
@@ -32,6 +22,13 @@ from gateau_dagster.features.report.further import (
     characteristics_section,
     contamination_section,
     pairwise_section,
+)
+from gateau_dagster.pipeline.choice import (
+    chosen_samples,
+    dependence,
+    forecast_of,
+    lacking_for_forecast,
+    warnings_of_choice,
 )
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE
 from gateau_dagster.pipeline.feature import hooks

@@ -8,7 +8,6 @@ from gateau_dagster.features.evaluation.assets.benchmarks import benchmark_answe
 from gateau_dagster.features.evaluation.assets.experiment import (
     contamination,
     experiment,
-    learned,
     short_contamination,
     untouched_experiment,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "contamination",
     "evaluation",
     "experiment",
-    "learned",
     "pairwise",
     "sample_ratings",
     "short_contamination",

@@ -6,36 +6,27 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.assets.selection import Candidates, chosen_samples, forecast_of
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config.variants import Variant
-from gateau_dagster.features.evaluation import EXPERIMENT, JUDGMENTS, SCORES
+from gateau_dagster.features.evaluation import JUDGMENTS, SCORES
 from gateau_dagster.features.evaluation.assets.benchmarks import asked_questions
 from gateau_dagster.features.evaluation.benchmark import Benchmark
 from gateau_dagster.features.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows
-from gateau_dagster.features.evaluation.judged import RatedBenchmark, turn_scores
+from gateau_dagster.features.evaluation.experiment_values import experiment_inputs, variant_scores
+from gateau_dagster.features.evaluation.judged import RatedBenchmark
 from gateau_dagster.features.evaluation.judging.asking import cost_of_judgments
 from gateau_dagster.features.evaluation.registry import asking_benchmarks, scored_benchmarks
 from gateau_dagster.features.evaluation.statistics.experiment import (
     Cost,
-    configured_gate,
     experiment_rows,
     lines_of,
     reference_of,
 )
-from gateau_dagster.features.evaluation.statistics.forecast_outcomes import (
-    ForecastOutcome,
-    forecast_outcomes,
-    slopes_of,
-)
-from gateau_dagster.features.evaluation.statistics.results import RANDOM, ExperimentInputs
-from gateau_dagster.pipeline.recipes import CHECKPOINTS, SUBSETS, recipe_of
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.resources.models import ModelsResource
-from gateau_dagster.selection.evidence import FAR
-from gateau_dagster.selection.forecast import PRIOR, Slopes
 
 _HOUR = 3600.0
 
@@ -55,7 +46,7 @@ def experiment(step: Step) -> None:
             reasons = state.read_rejected(f"{SCORES}/{name}")["reason"].to_list()
             rows.append(
                 experiment_rows(
-                    benchmark, lines, _scores(state, name), with_judge, reference=reference, reasons=reasons
+                    benchmark, lines, variant_scores(state, name), with_judge, reference=reference, reasons=reasons
                 )
             )
             output.progress(done, len(chosen), "benchmarks", name)
@@ -66,84 +57,6 @@ def experiment(step: Step) -> None:
             output.metadata |= amounts_chart(values)
         figures = experiment_figures(inputs)
         output.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
-
-
-def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
-    """Return the inputs of the figures and the page; `table`: tables.EXPERIMENT."""
-    judge = state.config.evaluation.judge
-    return ExperimentInputs(
-        table=table,
-        lines=lines_of(state.config),
-        scores={name: _scores(state, name) for name in table["benchmark"].unique(maintain_order=True)},
-        benchmarks=scored_benchmarks(state.config),
-        reference=reference_of(state.config),
-        turns={name: scores_by_turn(state, each) for name, each in scored_benchmarks(state.config).items()},
-        gate=configured_gate(state.config, table),
-        rejected={name: state.read_rejected(f"{SCORES}/{name}") for name in scored_benchmarks(state.config)},
-        currency="" if judge is None else judge.currency,
-    )
-
-
-def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
-    return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
-
-
-def scores_by_turn(state: State, chosen: Benchmark) -> dict[int, dict[str, pl.DataFrame]]:
-    """Return the scores by variant for every turn that was judged; empty if questions have one turn each."""
-    if not isinstance(chosen, RatedBenchmark) or not chosen.several_turns:
-        return {}
-    judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in state.config.variant_set}
-    scores = _scores(state, chosen.name)
-    found = {name: turn_scores(each, judged[name], scale=chosen.scale) for name, each in scores.items()}
-    known = sorted({turn for turns in found.values() for turn in turns})
-    # If no judgment of a turn is readable for a model, its scores of that turn are empty.
-    return {turn: {name: turns.get(turn, scores[name].clear()) for name, turns in found.items()} for turn in known}
-
-
-def finished_experiment(state: State) -> ExperimentInputs | None:
-    """Return the inputs of the experiment if its table and all values are in the store; else None."""
-    if EXPERIMENT not in state.pipeline.by_key:
-        return None
-    names = scored_benchmarks(state.config)
-    scores = [(f"{SCORES}/{name}", variant) for name in names for variant in state.config.variant_set]
-    subsets = [(SUBSETS, name) for name in state.config.variant_set] if SUBSETS in state.pipeline.by_key else []
-    if None in state.table_stamps([(EXPERIMENT, None), *scores, *subsets]).values():
-        return None
-    return experiment_inputs(state, state.read(EXPERIMENT))
-
-
-def forecasts_and_outcomes(
-    state: State, inputs: ExperimentInputs | None, depends: pl.DataFrame
-) -> tuple[list[ForecastOutcome], Slopes]:
-    """Return the forecasts of an experiment's selections beside their outcomes, and the slopes that its models show.
-
-    These forecasts rest on the prior, as before the experiment. The slopes are for the next choice. Without an
-    experiment (`inputs` None) there are none, and the slopes are the prior. `depends`: from selection.dependence.
-    """
-    if inputs is None:
-        return [], PRIOR
-    of_samples = depends.select("sample_id", far=pl.col("dependency").is_in(FAR))
-    selecting = [line for line in inputs.lines if line.series]
-    candidates, told = Candidates(state), {}
-    for line in selecting:
-        if line.series != RANDOM:  # the others are compared with it
-            recipe = recipe_of(state.config, line.variants[0])
-            told[line.name] = forecast_of(state, recipe, depends, chosen_samples(state, recipe, depends, candidates))
-    counts = {}
-    for name in (variant for line in selecting for variant in line.variants):
-        far = state.store.read(SUBSETS, name, ["sample_id"]).join(of_samples, on="sample_id")["far"]
-        counts[name] = (int(far.sum()), int((~far).sum()))
-    kinds = dict(of_samples.iter_rows())
-    return forecast_outcomes(inputs, told, kinds), slopes_of(inputs, counts, kinds)
-
-
-def learned(state: State, depends: pl.DataFrame) -> tuple[list[str], Slopes] | None:
-    """Return a sentence per earlier forecast beside its outcome, and the slopes; None without a finished experiment."""
-    experiment = finished_experiment(state)
-    if experiment is None:
-        return None
-    outcomes, slopes = forecasts_and_outcomes(state, experiment, depends)
-    return [sentence for outcome in outcomes for sentence in outcome.lines], slopes
 
 
 def variant_cost(state: State, variant: Variant) -> Cost:

@@ -14,13 +14,9 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.features.evaluation import GATE, benchmarks
-from gateau_dagster.features.evaluation.assets.experiment import (
-    experiment_inputs,
-    judged_costs,
-    scores_by_turn,
-    variant_cost,
-)
+from gateau_dagster.features.evaluation.assets.experiment import judged_costs, variant_cost
 from gateau_dagster.features.evaluation.benchmarks.mt_bench import MtBench, MtBenchOptions
+from gateau_dagster.features.evaluation.experiment_values import experiment_inputs, scores_by_turn
 from gateau_dagster.features.evaluation.registry import all_benchmarks
 from gateau_dagster.features.evaluation.statistics.experiment import Cost
 from gateau_dagster.pipeline.observed import state_of
