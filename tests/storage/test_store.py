@@ -150,12 +150,13 @@ def test_stamps_on_s3_are_read_once(bucket: str, monkeypatch: pytest.MonkeyPatch
 TEXTS = pl.DataFrame({"sample_id": [f"s{n}" for n in range(10)], "text": [f"text {n}" * n for n in range(10)]})
 
 
+@pytest.mark.parametrize("batch_bytes", [parquet._BATCH_BYTES, 400, 1], ids=["whole", "batches", "rows"])
 @pytest.mark.parametrize("wanted", [[], ["s9"], ["s7", "s2", "no such"], list(TEXTS["sample_id"])])
 def test_chosen_rows_are_read_in_the_order_of_the_table(
-    store: Store, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+    store: Store, wanted: list[str], batch_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content, "GROUP_ROWS", 4)
-    monkeypatch.setattr(parquet, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(parquet, "_BATCH_BYTES", batch_bytes)
     store.write(TEXTS, "raw", "0", STAMP)
     found = store.read_rows("raw", "0", pl.DataFrame({"sample_id": wanted}, schema={"sample_id": pl.String}))
     assert found.equals(TEXTS.filter(pl.col("sample_id").is_in(wanted)))
