@@ -79,8 +79,8 @@ class TrainingRequest:
         recipe, own = recipe_of(config, output.partition), f"{TRAINED}/{output.wanted.fingerprint}"
         return cls(
             folder=CHECKPOINT_FOLDER if recipe.is_main else own,
-            mix=recipe.mix_table,
-            subset=recipe.subset_table,
+            mix=recipe.table(MIX),
+            subset=recipe.table(CHOSEN),
             model=config.training.model,
             training=recipe.config.training,
             scratch="" if recipe.is_main else own,
@@ -89,40 +89,30 @@ class TrainingRequest:
 
 @makes_asset
 def trained_model(step: Step, models: ModelsResource, training: TrainingResource) -> None:
-    """Train the model, or resume a training run that was killed (Eq. 7)."""
-    for output in step.in_turn():
-        models.release()
-        wanted = TrainingRequest.of(output)
-        stamp = _train(output, wanted, training)
-        output.finish(stamp, **trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training))
+    """Train the models (Eq. 7), or resume a training run that was killed; record which model each variant is.
 
-
-@makes_asset
-def variant_checkpoint(step: Step, models: ModelsResource, training: TrainingResource) -> None:
-    """Record which model each variant is, and train those that need it, unless a training run was the same.
-
-    Outdated models are removed before the first training.
+    A variant is not trained if a training run was the same. Outdated models are removed before the first training of a
+    variant.
     """
     made_room = False
     for output in step.in_turn():
-        variant, main = output.variant, recipe_of(step.state.config, CHECKPOINT)
-        if variant.kind == CHECKPOINT:
-            stamp = step.state.stamp(CHECKPOINT_FOLDER, None)
-            assert stamp is not None, "it is upstream"
-            _write_row(output, CHECKPOINT_FOLDER, main.mix_table, stamp)
-        elif not variant.trained:
-            _write_other(output)
-        else:
-            models.release()
-            # Not before a training run needs the room: until then, an edit that is reverted finds its model again.
-            if not made_room:
-                output.metadata["removed_models"] = len(remove_old_models(step.state))
-                made_room = True
-            wanted = TrainingRequest.of(output)
-            stamp = _train(output, wanted, training)
+        of_variant = output.asset == CHECKPOINTS
+        if of_variant and not output.variant.trained:
+            _write_untrained(output)
+            continue
+        models.release()
+        # Not before a training run needs the room: until then, an edit that is reverted finds its model again.
+        if of_variant and not made_room:
+            output.metadata["removed_models"] = len(remove_old_models(step.state))
+            made_room = True
+        wanted = TrainingRequest.of(output)
+        stamp = _train(output, wanted, training)
+        if of_variant:
             shutil.rmtree(scratch_of(step.state, wanted), ignore_errors=True)  # the next one has a new folder
             _write_row(output, wanted.folder, wanted.mix, stamp)
-            output.metadata |= trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training)
+        else:
+            output.finish(stamp)
+        output.metadata |= trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training)
 
 
 def _train(output: Output, wanted: TrainingRequest, training: TrainingResource) -> Stamp:
@@ -229,9 +219,14 @@ def _seconds(log: list[dict[str, Any]]) -> float | None:
     return sum(each) if each else None
 
 
-def _write_other(output: Output) -> None:
-    """Write the row of a model that is not trained here."""
+def _write_untrained(output: Output) -> None:
+    """Write the row of a variant that is not trained for itself: the single run's model, or one from elsewhere."""
     config, other = output.state.config, output.variant.other
+    if output.variant.kind == CHECKPOINT:
+        stamp = output.state.stamp(CHECKPOINT_FOLDER, None)
+        assert stamp is not None, "it is upstream"
+        _write_row(output, CHECKPOINT_FOLDER, MIX, stamp)
+        return
     assert other is not None or output.variant.kind == BASE
     path = config.models[config.training.model].path if other is None else other.path
     row = {"model": path, "samples": None, "tokens": None, "seconds": None}

@@ -18,6 +18,7 @@ from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.model_checks import require_end
 from gateau_dagster.pipeline.recipes import mix_columns, recipe_of, trims_contexts, weighs_responses
 from gateau_dagster.pipeline.scoring_assets import embedding_asset
+from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
@@ -32,9 +33,9 @@ def training_mix(step: Step) -> None:
     for output in step.in_turn():
         state, recipe = output.state, recipe_of(output.state.config, output.partition)
         if not recipe.variant.trained:
-            output.write(pl.DataFrame(schema=tables.schema(mix_columns(recipe.project))))
+            output.write(pl.DataFrame(schema=tables.schema(mix_columns(recipe))))
             continue
-        config, chosen = recipe.config, state.read(recipe.subset, partition=recipe.partition)
+        config, chosen = recipe.config, state.read(recipe.asset(CHOSEN), partition=recipe.partition)
         check_sources(config, state.index.accepted)
         tokenizer = mix_tokenizer(state, config.training.model, output.progress)
         if config.scoring.template == "gateau" or tokenizer.chat_template:

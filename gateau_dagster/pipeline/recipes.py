@@ -86,7 +86,9 @@ from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSIO
 from gateau_dagster.training.training_mix import mix_columns as columns_of_mix
 
 MIX, CHECKPOINT_FOLDER = "training_mix", "checkpoint"
-SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
+"""With CHOSEN the assets of a recipe, as the single run has them."""
+SUBSETS, MIXES, CHECKPOINTS = (f"variant/{key}" for key in (CHOSEN, MIX, CHECKPOINT_FOLDER))
+"""The same assets of all variants: one partition each."""
 IN_STORE = "store:"
 """The prefix of the address of a model that is a folder of the store."""
 TRAINED = "variant/models"
@@ -113,25 +115,13 @@ class Recipe:
         """Return the partition of its subset and its mix; None for the assets of the single run."""
         return None if self.is_main else self.variant.name
 
-    @property
-    def subset(self) -> str:
-        """Return the asset with its chosen samples."""
-        return CHOSEN if self.is_main else SUBSETS
+    def asset(self, key: str) -> str:
+        """Return the asset with its chosen samples, its mix or its model, by the key that the single run has."""
+        return key if self.is_main else f"variant/{key}"
 
-    @property
-    def subset_table(self) -> str:
-        """Return the name of its chosen samples in the store."""
-        return CHOSEN if self.is_main else f"{SUBSETS}/{self.variant.name}"
-
-    @property
-    def mix(self) -> str:
-        """Return the asset with its training mix."""
-        return MIX if self.is_main else MIXES
-
-    @property
-    def mix_table(self) -> str:
-        """Return the name of its mix in the store."""
-        return MIX if self.is_main else f"{MIXES}/{self.variant.name}"
+    def table(self, key: str) -> str:
+        """Return the name of this asset's table in the store."""
+        return key if self.is_main else f"variant/{key}/{self.variant.name}"
 
     @cached_property
     def config(self) -> Config:
@@ -313,7 +303,7 @@ class Recipe:
         scored: dict[str, By] = dict.fromkeys(
             [*weighing, *(TRIM_READS if trims_contexts(self.config) else {})], "fingerprint"
         )
-        return Part(reads={self.subset: by, **chat, **scored}, observe=partial(_mix_settings, self.config))
+        return Part(reads={self.asset(CHOSEN): by, **chat, **scored}, observe=partial(_mix_settings, self.config))
 
     def checkpoint_part(self) -> Part:
         """Return the inputs and settings of its model."""
@@ -330,7 +320,9 @@ class Recipe:
         # Variants with equal mixes and settings have equal fingerprints, and the folder of a model is named by its
         # fingerprint. So they share one model, and it is trained once. The mix counts by content for the same reason.
         observe = partial(_training_settings, self.config)
-        return Part(reads={self.mix: "content", **made}, observe=observe, folders="" if self.is_main else TRAINED)
+        return Part(
+            reads={self.asset(MIX): "content", **made}, observe=observe, folders="" if self.is_main else TRAINED
+        )
 
 
 def _replaced(section: Section, own: dict[str, Any]) -> dict[str, Any]:
@@ -428,148 +420,130 @@ def trims_contexts(config: Config) -> bool:
     return training.enabled and training.trim and not training.mix.without_long
 
 
-def mix_columns(config: Config) -> tuple[tables.Column, ...]:
-    """Return the columns of a mix."""
-    return columns_of_mix(weighted=config.training.weighs_in_mix, trimmed=config.training.trim)
+def mix_columns(*mixed: Recipe) -> tuple[tables.Column, ...]:
+    """Return the columns that the mixes of these recipes have."""
+    trained = [recipe.config.training for recipe in mixed]
+    return columns_of_mix(
+        weighted=any(each.weighs_in_mix for each in trained), trimmed=any(each.trim for each in trained)
+    )
 
 
-def _of_main(part: Part) -> dict[str, Any]:
-    return {"reads": part.reads, "settings": part.settings, "observe": part.observe}
+def _declared(
+    config: Config,
+    key: str,
+    part_of: Callable[[Recipe], Part],
+    *,
+    of_variants: bool,
+    code_version: str,
+    summaries: tuple[str, str],
+    descriptions: tuple[str, str],
+    **declared: Any,
+) -> Asset:
+    """Return an asset of the single run, or the one with a partition for each variant.
 
-
-def _of_variants(config: Config, part_of: Callable[[Recipe], Part]) -> dict[str, Any]:
+    summaries, descriptions: of both.
+    """
+    common = {"summary": summaries[of_variants], "description": descriptions[of_variants], **declared}
+    if not of_variants:
+        main = part_of(Recipe(config))
+        own = {"reads": main.reads, "settings": main.settings, "observe": main.observe, "goal": True}
+        return Asset(key=key, code_version=code_version, **own, **common)
     # Dagster and the planner know one set of upstreams per asset. A partition reads its own part of them, which
     # `Part.reads` names.
     parts = {name: part_of(Recipe(config, variant)) for name, variant in config.variant_set.items()}
     reads = {asset: by for part in parts.values() for asset, by in part.reads.items()}
-    return {"partitions": VARIANT, "group": "experiment", "reads": reads, "parts": parts, "own_rejects": False}
+    own = {"partitions": VARIANT, "group": "experiment", "reads": reads, "parts": parts, "own_rejects": False}
+    return Asset(key=f"variant/{key}", code_version=f"1.{code_version}", **common | own)
 
 
-def selected_subset(config: Config) -> Iterator[Asset]:
-    """Declare the samples that the single run is trained on."""
-    recipe, by_rank = Recipe(config), config.selection.rule not in DRAWING
-    yield Asset(
-        key=CHOSEN,
+def selected_subset(config: Config, *, of_variants: bool = False) -> Iterator[Asset]:
+    """Declare the samples that the single run, or each variant, is trained on."""
+    depends, by_rank = not of_variants and has_evidence(config), config.selection.rule not in DRAWING
+    yield _declared(
+        config,
+        CHOSEN,
+        Recipe.subset_part,
+        of_variants=of_variants,
         maker="selected_subset",
         group="selection",
         kinds=("parquet", "polars"),
-        summary="the chosen samples",
-        description=f"The samples that selection.rule ({config.selection.rule}) chooses, with their texts, for the "
-        "training. None of them is reserved for the held-out evaluation.",
+        summaries=("the chosen samples", "the samples that each variant is trained on"),
+        descriptions=(
+            f"The samples that selection.rule ({config.selection.rule}) chooses, with their texts, for the training. "
+            "None of them is reserved for the held-out evaluation.",
+            "The chosen samples of every variant of the experiment, with their texts, as in selected_subset; empty for "
+            "models that are not trained here. No sample is reserved for the held-out evaluation.",
+        ),
         code_version=SELECTION_CODE_VERSION,
-        columns=(*tables.SELECTED_SUBSET, *(tables.DEPENDS if recipe.has_evidence else ()), tables.CONVERSATION),
+        columns=(*tables.SELECTED_SUBSET, *(tables.DEPENDS if depends else ()), tables.CONVERSATION),
         finite=("score",),
         # A rule with quotas or a draw decides about the far share itself.
-        checks=(UNIQUE_IDS, FINITE_VALUES, *([FAR_SHARE] if recipe.has_evidence and by_rank else [])),
-        goal=True,
-        **_of_main(recipe.subset_part()),
+        checks=(*([] if of_variants else [UNIQUE_IDS]), FINITE_VALUES, *([FAR_SHARE] if depends and by_rank else [])),
     )
 
 
-def variant_subsets(config: Config) -> Iterator[Asset]:
-    """Declare the samples that each variant is trained on."""
-    if config.variants is None:
-        return
-    yield Asset(
-        key=SUBSETS,
-        maker="selected_subset",
-        kinds=("parquet", "polars"),
-        summary="the samples that each variant is trained on",
-        description="The chosen samples of every variant of the experiment, with their texts, as in selected_subset; "
-        "empty for models that are not trained here. No sample is reserved for the held-out evaluation.",
-        code_version=f"1.{SELECTION_CODE_VERSION}",
-        columns=(*tables.SELECTED_SUBSET, tables.CONVERSATION),
-        finite=("score",),
-        checks=(FINITE_VALUES,),
-        **_of_variants(config, Recipe.subset_part),
-    )
-
-
-def training_mix(config: Config) -> Iterator[Asset]:
-    """Declare what the single run is trained on."""
+def training_mix(config: Config, *, of_variants: bool = False) -> Iterator[Asset]:
+    """Declare what the single run, or each variant, is trained on."""
     if not config.training.enabled:
         return
-    yield Asset(
-        key=MIX,
+    reserves = reserved_documents(config).share is not None
+    yield _declared(
+        config,
+        MIX,
+        Recipe.mix_part,
+        of_variants=of_variants,
         maker="training_mix",
         group="training",
         kinds=("parquet", "huggingface"),
-        summary="selected + short, tokenised, in training order",
-        description="Selected long samples and short conversations, tokenised, shuffled, with labels on the responses "
-        "only.",
+        summaries=(
+            "selected + short, tokenised, in training order",
+            "each variant's samples and the short conversations, tokenised, in training order",
+        ),
+        descriptions=(
+            "Selected long samples and short conversations, tokenised, shuffled, with labels on the responses only.",
+            "The training mix of every variant, as in training_mix; empty for models from elsewhere.",
+        ),
         inputs=(origin_key(config, config.training.model),),
         code_version=MIX_CODE_VERSION,
-        columns=mix_columns(config),
-        checks=_mix_checks(config),
-        goal=True,
-        **_of_main(Recipe(config).mix_part()),
-    )
-
-
-def variant_mixes(config: Config) -> Iterator[Asset]:
-    """Declare what each variant is trained on."""
-    if config.variants is None:
-        return
-    yield Asset(
-        key=MIXES,
-        maker="training_mix",
-        kinds=("parquet", "huggingface"),
-        summary="each variant's samples and the short conversations, tokenised, in training order",
-        description="The training mix of every variant, as in training_mix; empty for models from elsewhere.",
-        inputs=(origin_key(config, config.training.model),),
-        code_version=f"1.{MIX_CODE_VERSION}",
         # A variant may weigh tokens or cut contexts where others do not: only its mix has these columns.
-        columns=columns_of_mix(
-            weighted=any(each.config.training.weighs_in_mix for each in recipes(config)),
-            trimmed=any(each.config.training.trim for each in recipes(config)),
-        ),
-        checks=_mix_checks(config),
-        **_of_variants(config, Recipe.mix_part),
+        columns=mix_columns(*(recipes(config) if of_variants else [Recipe(config)])),
+        checks=(REJECTED_SHARE, TRUNCATED_SHARE, *([NOTHING_RESERVED] if reserves else [])),
     )
 
 
-def _mix_checks(config: Config) -> tuple[str, ...]:
-    reserves = reserved_documents(config).share is not None
-    return (REJECTED_SHARE, TRUNCATED_SHARE, *([NOTHING_RESERVED] if reserves else []))
-
-
-def checkpoint(config: Config) -> Iterator[Asset]:
-    """Declare the fine-tuned model (Eq. 7)."""
+def checkpoint(config: Config, *, of_variants: bool = False) -> Iterator[Asset]:
+    """Declare the fine-tuned model (Eq. 7), or which model each variant is."""
     if not config.training.enabled:
         return
-    yield Asset(
-        key=CHECKPOINT_FOLDER,
+    own = (
+        {"columns": tables.VARIANT_CHECKPOINT, "goal": config.variants is not None} if of_variants else {"folder": True}
+    )
+    yield _declared(
+        config,
+        CHECKPOINT_FOLDER,
+        Recipe.checkpoint_part,
+        of_variants=of_variants,
         maker="trained_model",
         group="training",
         kinds=("pytorch", "huggingface", "deepspeed"),
-        summary="the fine-tuned model, a Hugging Face folder",
-        description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. A separate process trains "
-        "it. A killed training run continues from its last complete checkpoint.",
-        inputs=(origin_key(config, config.training.model),),
+        summaries=(
+            "the fine-tuned model, a Hugging Face folder",
+            "the model of each variant; equal mixes and settings are trained once",
+        ),
+        descriptions=(
+            "The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. A separate process trains it. A "
+            "killed training run continues from its last complete checkpoint.",
+            "The model of every variant of the experiment. Trained models are in variant/models, one folder per mix "
+            "and training settings. Variants may share one.",
+        ),
+        inputs=(
+            origin_key(config, config.training.model),
+            *(map(other_key, config.other_models) if of_variants else ()),
+        ),
         code_version=TRAINING_CODE_VERSION,
-        folder=True,
-        goal=True,
         own_rejects=False,
         pool="gpu",
-        **_of_main(Recipe(config).checkpoint_part()),
-    )
-
-
-def variant_checkpoints(config: Config) -> Iterator[Asset]:
-    """Declare which model each variant is, if there are variants, or questions for base and checkpoint."""
-    yield Asset(
-        key=CHECKPOINTS,
-        maker="variant_checkpoint",
-        kinds=("pytorch", "huggingface", "deepspeed"),
-        summary="the model of each variant; equal mixes and settings are trained once",
-        description="The model of every variant of the experiment. Trained models are in variant/models, one folder "
-        "per mix and training settings. Variants may share one.",
-        inputs=(origin_key(config, config.training.model), *map(other_key, config.other_models)),
-        code_version=f"1.{TRAINING_CODE_VERSION}",
-        columns=tables.VARIANT_CHECKPOINT,
-        goal=config.variants is not None,
-        pool="gpu",
-        **_of_variants(config, Recipe.checkpoint_part),
+        **own,
     )
 
 

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.assets.trained_model import TrainingRequest, specification
 from gateau_dagster.pipeline import model_checks
-from gateau_dagster.pipeline.recipes import recipe_of
+from gateau_dagster.pipeline.recipes import MIX, recipe_of
+from gateau_dagster.pipeline.selection_reads import CHOSEN
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.data.inputs import SESSIONS
 from tests.kit.project import change_config, make_project, try_here, write_model
@@ -92,7 +93,7 @@ def check_tracked(traces: Pipeline) -> None:
     change_config(traces.file, training={"report_to": ["wandb"], "report_data": True})
     state, stamp = traces.state(), traces.stamp("checkpoint")
     recipe = recipe_of(state.config, None)
-    names: Any = {"folder": "checkpoint", "mix": recipe.mix_table, "subset": recipe.subset_table, "model": "long"}
+    names: Any = {"folder": "checkpoint", "mix": recipe.table(MIX), "subset": recipe.table(CHOSEN), "model": "long"}
     wanted = TrainingRequest(**names, training=state.config.training)
     data = specification(state, stamp, wanted, traces.file.parent / "scratch").data
     assert {name: path.name for name, path in data.items()} == {name: name for name in data} and len(data) == 2

@@ -58,7 +58,7 @@ from gateau_dagster.pipeline.asset import (
     Observed,
     origin_key,
 )
-from gateau_dagster.pipeline.recipes import CHECKPOINTS, variant_checkpoints, variant_mixes, variant_subsets
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, checkpoint, selected_subset, training_mix
 from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.readable import nearest_name
@@ -135,10 +135,11 @@ def experiment_assets(config: Config) -> Iterator[Asset]:
 def variant_assets(config: Config) -> Iterator[Asset]:
     """Declare the variants' subsets, mixes and models, and their answers, judgments and scores."""
     scored = scored_benchmarks(config)
-    yield from variant_subsets(config)
-    yield from variant_mixes(config)
+    if config.variants is not None:
+        yield from selected_subset(config, of_variants=True)
+        yield from training_mix(config, of_variants=True)
     if config.variants is not None or scored:
-        yield from variant_checkpoints(config)
+        yield from checkpoint(config, of_variants=True)
     for chosen in scored.values():
         yield from _measured(config, chosen)
 

@@ -43,7 +43,7 @@ from gateau_dagster.pipeline.asset import HOMOLOGOUS, PRE_EXPERIENCED
 from gateau_dagster.pipeline.choice import counted_rule
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
-from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE
+from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import listed, plural
 from gateau_dagster.selection.evidence import far_share
@@ -61,7 +61,7 @@ def published(step: Step) -> None:
         if variant:
             options = options.model_copy(update={"repository": options.variants[variant]})
         recipe = recipe_of(state.config, variant or None)
-        selected = state.read(recipe.subset, partition=recipe.partition)
+        selected = state.read(recipe.asset(CHOSEN), partition=recipe.partition)
         _check_scanner(options)
         contamination = _contamination(output, options, selected)
         with _empty_folder(state.config.work_folder / UPLOADED) as folder:
@@ -191,10 +191,10 @@ def _written(
         found.append({"config": config, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
     lengths, unit = _lengths(state, is_counted=PRESETS_TABLE in tables_by_config.values())
     lengths = lengths.with_columns(selected=pl.col("sample_id").is_in(selected["sample_id"].to_list()))
-    stamp = state.stamp(recipe.subset, recipe.partition)
+    stamp = state.stamp(recipe.asset(CHOSEN), recipe.partition)
     assert stamp is not None
-    reads = state.asset(recipe.subset).of_partition(recipe.partition).reads
-    upstream = {recipe.subset, *state.pipeline.ancestors(reads)}
+    reads = state.asset(recipe.asset(CHOSEN)).of_partition(recipe.partition).reads
+    upstream = {recipe.asset(CHOSEN), *state.pipeline.ancestors(reads)}
     remade = any(asset.partition("/")[0] in {SPLIT, HOMOLOGOUS, PRE_EXPERIENCED} for asset in upstream)
     facts = CardFacts(
         config=recipe.config.model_copy(update={"selection": counted_rule(state, recipe)}),

@@ -14,7 +14,7 @@ from gateau_dagster.features.publish.hub import change_on_hub, has_token, hub_to
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.feature import Feature
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
-from gateau_dagster.pipeline.selection_reads import EVIDENCE, has_evidence, ranking_asset
+from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, has_evidence, ranking_asset
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.tables import column
@@ -38,7 +38,7 @@ def published_tables(recipe: Recipe) -> dict[str, str]:
     # A method's table holds no scores of other draws.
     scores = {} if recipe.draws_lots else {"scores": ranking_asset(recipe.config)}
     evidence = {"evidence": EVIDENCE} if has_evidence(recipe.project) else {}
-    return {"selected": recipe.subset, **scores, **evidence}
+    return {"selected": recipe.asset(CHOSEN), **scores, **evidence}
 
 
 class Publish(Feature):
