@@ -179,6 +179,8 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "compare has other columns": (COMPARE, "pl.DataFrame({'nl': [1.0]})", RESULT),
     "compare has NaN": (COMPARE, "pl.DataFrame({'nll': [math.nan]})", RESULT),
     "compare has no table": (COMPARE, "None", RESULT),
+    "compare is missing": ("def compare", "def other", INCOMPLETE),
+    "value is missing": ("def value", "def other", INCOMPLETE),
     "questions fail": ("return [Question", "raise ValueError\n        return [Question", CODE),
     "questions are texts": ("return [Question", "return ['a']\n        return [Question", RESULT),
     "questions have one id": ("question_id=name", "question_id='a'", RESULT),

@@ -22,6 +22,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.evaluation.question_files import QuestionFiles
@@ -88,7 +89,7 @@ def id_part(place: int) -> Callable[[str], str]:
     return lambda question_id: question_id.split("/")[place]
 
 
-MODELS = ("base", "checkpoint")
+MODELS = (BASE, CHECKPOINT)
 """The base model of training, and the trained model."""
 
 
@@ -308,11 +309,11 @@ class MeasuredBenchmark(Benchmark):
 
     def compare(self, measured: Mapping[str, Measured]) -> Measured:
         """Return the table of a comparison, with `columns`, from the results of `measure` for MODELS."""
-        raise NotImplementedError(f"{self.name} has columns, and compares nothing")
+        raise lacking_function(self, "compare")
 
     def section(self, table: pl.DataFrame) -> PageSection:
         """Return the report's section about the table of `compare`."""
-        raise NotImplementedError(f"{self.name} has columns, and shows nothing")
+        raise lacking_function(self, "section")
 
 
 class QuestionBenchmark(Benchmark):
@@ -328,8 +329,8 @@ class QuestionBenchmark(Benchmark):
         """Return the questions, with unique ids. Raises GateauError if they cannot be made."""
 
     def value(self, question: Question, answer: str) -> float:
-        """Return the value of an answer to the question's first turn."""
-        raise NotImplementedError(f"{self.name} grades its answers in another way")
+        """Return the value of an answer to the question's first turn, unless `grade` finds it in another way."""
+        raise lacking_function(self, "value")
 
     def grade(self, questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None) -> Measured:
         """Return a value for each question; a question without an answer is rejected.
@@ -351,6 +352,12 @@ class QuestionBenchmark(Benchmark):
     def probe(self, materials: Materials) -> None:
         """Read the questions; override this if making them takes long."""
         self.questions(materials)
+
+
+def lacking_function(benchmark: Benchmark, function: str) -> GateauError:
+    """Return the error for a benchmark without a function that only some benchmarks need."""
+    file, name = sys.modules[type(benchmark).__module__].__file__, type(benchmark).__name__
+    return GateauError("plugins.incomplete", f"{file}: class {name} lacks {function}: define it there")
 
 
 def _wrong_measured(given: Any) -> str:

@@ -13,7 +13,13 @@ import polars as pl
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, redacted
-from gateau_dagster.features.evaluation.benchmark import JudgeRequest, Measured, Question, QuestionBenchmark
+from gateau_dagster.features.evaluation.benchmark import (
+    JudgeRequest,
+    Measured,
+    Question,
+    QuestionBenchmark,
+    lacking_function,
+)
 from gateau_dagster.features.evaluation.grading import without_thoughts
 
 if TYPE_CHECKING:
@@ -155,7 +161,7 @@ class RatedBenchmark(QuestionBenchmark):
 
     def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> Sequence[JudgeRequest]:
         """Return the requests to compare two models' answers by turn, shown in this order."""
-        raise NotImplementedError(f"{self.name} compares no answers")
+        raise lacking_function(self, "pair_requests")
 
     def parse(self, reply: str) -> float | None:
         """Return the score in a reply; None if it is unreadable."""

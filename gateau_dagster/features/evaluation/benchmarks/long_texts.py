@@ -6,6 +6,7 @@ tokens that a long context makes likely.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -99,9 +100,9 @@ class LongTextsBenchmark(MeasuredBenchmark):
     higher = False
     by_base = True
 
+    @abstractmethod
     def longest(self) -> tuple[str, int]:
         """Return the option that sets the number of tokens to read of a document, and the number."""
-        raise NotImplementedError
 
     def check_known_models(self) -> None:
         """Raise GateauError if the trained model is known to read fewer tokens."""
