@@ -205,6 +205,12 @@ class State:
         chosen = partitions if partition is None else [partition]
         return self.store.read_all(asset, [each for each in chosen if each is not None], columns)
 
+    def read_made(self, asset: str, columns: list[str]) -> dict[str, pl.DataFrame]:
+        """Return these columns of an asset's tables by variant, as far as they are in the store."""
+        stamps = self.store.stamps((asset, name) for name in self.config.variant_set)
+        made = (str(name) for (_, name), stamp in stamps.items() if stamp is not None)
+        return {name: self.store.read(asset, name, columns) for name in made}
+
     def read_rejected(self, asset: str, partition: str | None = None) -> pl.DataFrame:
         """Return the samples that a table rejected in one partition or in all, with the reasons."""
         partitions = self.pipeline.partitions(asset)

@@ -108,10 +108,10 @@ def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]
 
 def _recorded_trainings(state: State) -> Iterator[tuple[float, float]]:
     """Yield the tokens and the seconds of each training run with a model in the store."""
-    for (_, name), stamp in state.store.stamps((CHECKPOINTS, name) for name in state.config.variant_set).items():
-        row = None if stamp is None else state.store.read(CHECKPOINTS, name, ["tokens", "seconds"]).row(0)
-        if row is not None and row[0] and row[1]:
-            yield row
+    for table in state.read_made(CHECKPOINTS, ["tokens", "seconds"]).values():
+        tokens, seconds = table.row(0)
+        if tokens and seconds:
+            yield tokens, seconds
     log = read_training_log(state.store)
     if log and log[-1]["tokens_per_second"] > 0:
         yield log[-1]["tokens"], log[-1]["tokens"] / log[-1]["tokens_per_second"]
@@ -160,10 +160,8 @@ def _recorded_answers(state: State, name: str) -> tuple[int, Seconds, str] | Non
 
     A server answers concurrently; answers of this process record their share of a batch.
     """
-    asset, engine = f"{ANSWERS}/{name}", state.config.evaluation.engine
-    stamps = state.store.stamps((asset, variant) for variant in state.config.variant_set)
-    made = [variant for (_, variant), stamp in stamps.items() if stamp is not None]
-    tables = [state.store.read(asset, variant, ["question_id", "seconds"]) for variant in made]
+    engine = state.config.evaluation.engine
+    tables = [*state.read_made(f"{ANSWERS}/{name}", ["question_id", "seconds"]).values()]
     if not any(table.height for table in tables):
         return None
     whole = pl.concat(tables)

@@ -80,7 +80,8 @@ def detectable(questions: int, deviation: float, between_seeds: VarianceSource |
 
 
 def _power(state: State, benchmark: Benchmark) -> Power:
-    scores = dict(_scores(state, benchmark.name))
+    made = state.read_made(f"{SCORES}/{benchmark.name}", ["question_id", "group", "value"])
+    scores = {variant: table for variant, table in made.items() if table.height}
     tables = [*scores.values()]
     deviations, between_seeds = [*_deviations(tables)], _between_seeds(state, benchmark, scores)
     questions = tables[0].height if tables else _questions(state, benchmark)
@@ -126,15 +127,6 @@ def _between_seeds(state: State, benchmark: Benchmark, scores: Mapping[str, pl.D
     freedom = float(sum(len(line.variants) - 1 for line in planned))  # of the experiment when it is complete
     # Twice, since the difference is of two models, each with this variance.
     return VarianceSource(variance=2 * spread.variance / seeds, freedom=np.array([freedom]))
-
-
-def _scores(state: State, benchmark: str) -> Iterator[tuple[str, pl.DataFrame]]:
-    asset = f"{SCORES}/{benchmark}"
-    for (_, variant), stamp in state.store.stamps((asset, name) for name in state.config.variant_set).items():
-        if stamp is not None:
-            table = state.store.read(asset, variant, ["question_id", "group", "value"])
-            if table.height:
-                yield str(variant), table
 
 
 def _deviations(tables: list[pl.DataFrame]) -> Iterator[float]:

@@ -26,7 +26,7 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
     return ExperimentInputs(
         table=table,
         lines=lines_of(state.config),
-        scores={name: variant_scores(state, name) for name in table["benchmark"].unique(maintain_order=True)},
+        scores={name: by_variant(state, f"{SCORES}/{name}") for name in table["benchmark"].unique(maintain_order=True)},
         benchmarks=scored_benchmarks(state.config),
         reference=reference_of(state.config),
         turns={name: scores_by_turn(state, each) for name, each in scored_benchmarks(state.config).items()},
@@ -36,17 +36,16 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
     )
 
 
-def variant_scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
-    """Return tables.SCORES of a benchmark, by variant."""
-    return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
+def by_variant(state: State, asset: str) -> dict[str, pl.DataFrame]:
+    """Return the tables of an asset for all variants."""
+    return {name: state.store.read(asset, name) for name in state.config.variant_set}
 
 
 def scores_by_turn(state: State, chosen: Benchmark) -> dict[int, dict[str, pl.DataFrame]]:
     """Return the scores by variant for every turn that was judged; empty if questions have one turn each."""
     if not isinstance(chosen, RatedBenchmark) or not chosen.several_turns:
         return {}
-    judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in state.config.variant_set}
-    scores = variant_scores(state, chosen.name)
+    judged, scores = (by_variant(state, f"{family}/{chosen.name}") for family in (JUDGMENTS, SCORES))
     found = {name: turn_scores(each, judged[name], scale=chosen.scale) for name, each in scores.items()}
     known = sorted({turn for turns in found.values() for turn in turns})
     # If no judgment of a turn is readable for a model, its scores of that turn are empty.

@@ -7,13 +7,13 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
-from gateau_dagster.assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.variants import Variant
 from gateau_dagster.features.evaluation import JUDGMENTS, SCORES
 from gateau_dagster.features.evaluation.assets.benchmarks import asked_questions
 from gateau_dagster.features.evaluation.benchmark import Benchmark
 from gateau_dagster.features.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows
-from gateau_dagster.features.evaluation.experiment_values import experiment_inputs, variant_scores
+from gateau_dagster.features.evaluation.experiment_values import by_variant, experiment_inputs
 from gateau_dagster.features.evaluation.judged import RatedBenchmark
 from gateau_dagster.features.evaluation.judging.asking import cost_of_judgments
 from gateau_dagster.features.evaluation.registry import asking_benchmarks, scored_benchmarks
@@ -37,19 +37,12 @@ def experiment(step: Step) -> None:
     from gateau_dagster.features.evaluation.statistics.results import experiment_charts, experiment_figures
 
     for output in step.in_turn():
-        state, chosen = output.state, scored_benchmarks(output.state.config)
+        state = output.state
         lines, reference = lines_of(state.config), reference_of(state.config)
-        costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
         rows = []
-        for done, (name, benchmark) in enumerate(chosen.items(), start=1):
-            with_judge = judged_costs(state, benchmark, costs)
-            reasons = state.read_rejected(f"{SCORES}/{name}")["reason"].to_list()
-            rows.append(
-                experiment_rows(
-                    benchmark, lines, variant_scores(state, name), with_judge, reference=reference, reasons=reasons
-                )
-            )
-            output.progress(done, len(chosen), "benchmarks", name)
+        for benchmark, scores, costs in _measured(output, scored_benchmarks(state.config)):
+            reasons = state.read_rejected(f"{SCORES}/{benchmark.name}")["reason"].to_list()
+            rows.append(experiment_rows(benchmark, lines, scores, costs, reference=reference, reasons=reasons))
         table = pl.concat(rows)
         output.write(table)
         inputs = experiment_inputs(state, table)
@@ -57,6 +50,17 @@ def experiment(step: Step) -> None:
             output.metadata |= amounts_chart(values)
         figures = experiment_figures(inputs)
         output.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
+
+
+def _measured(
+    output: Output, benchmarks: Mapping[str, Benchmark]
+) -> Iterator[tuple[Benchmark, dict[str, pl.DataFrame], Mapping[str, Cost]]]:
+    """Yield each benchmark with the scores and the costs of all variants."""
+    state = output.state
+    costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
+    for done, (name, benchmark) in enumerate(benchmarks.items(), start=1):
+        yield benchmark, by_variant(state, f"{SCORES}/{name}"), judged_costs(state, benchmark, costs)
+        output.progress(done, len(benchmarks), "benchmarks", name)
 
 
 def variant_cost(state: State, variant: Variant) -> Cost:
@@ -125,17 +129,12 @@ def untouched_experiment(step: Step) -> None:
     """Repeat the experiment over the questions that are not in the data."""
     for output in step.in_turn():
         state, asking = output.state, asking_benchmarks(output.state.config)
-        costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
         lines, reference = lines_of(state.config), reference_of(state.config)
-        found = []
-        for done, (name, chosen) in enumerate(asking.items(), start=1):
-            scores = {variant: state.store.read(f"{SCORES}/{name}", variant) for variant in costs}
-            overlap = contamination_of(state, name)
-            found.append(
-                untouched_rows(chosen, lines, scores, judged_costs(state, chosen, costs), overlap, reference=reference)
-            )
-            output.progress(done, len(asking), "benchmarks", name)
-        table = pl.concat(found)
+        rows = []
+        for benchmark, scores, costs in _measured(output, asking):
+            overlap = contamination_of(state, benchmark.name)
+            rows.append(untouched_rows(benchmark, lines, scores, costs, overlap, reference=reference))
+        table = pl.concat(rows)
         output.write(table)
         output.metadata["benchmarks_without_an_untouched_question"] = len(asking) - table["benchmark"].n_unique()
 
