@@ -51,8 +51,8 @@ class TrainingRequest:
 
     folder: in the store, the asset's name. mix: the asset with the tokenised samples. subset: the asset with the chosen
     samples; empty for a model that the pipeline makes for others. model: the configured model that
-    training starts from. scratch: the folder of unfinished work, below the one of the store. own_rotary: whether to
-    start from the rotary base of the original training, ignoring rope_theta in the configuration.
+    training starts from. own_rotary: whether to start from the rotary base of the original training, ignoring
+    rope_theta in the configuration.
     """
 
     folder: str
@@ -60,7 +60,6 @@ class TrainingRequest:
     model: str
     training: TrainingConfig
     subset: str = ""
-    scratch: str = ""
     own_rotary: bool = False
 
     @classmethod
@@ -73,17 +72,15 @@ class TrainingRequest:
                 mix=mix_asset(config, output.name),
                 model=config.origin(output.name),
                 training=stage_training(config.models[output.name], config.training),
-                scratch=asset,
                 own_rotary=config.models[output.name].is_homologous,
             )
-        recipe, own = recipe_of(config, output.partition), f"{TRAINED}/{output.wanted.fingerprint}"
+        recipe = recipe_of(config, output.partition)
         return cls(
-            folder=CHECKPOINT_FOLDER if recipe.is_main else own,
+            folder=CHECKPOINT_FOLDER if recipe.is_main else f"{TRAINED}/{output.wanted.fingerprint}",
             mix=recipe.table(MIX),
             subset=recipe.table(CHOSEN),
             model=config.training.model,
             training=recipe.config.training,
-            scratch="" if recipe.is_main else own,
         )
 
 
@@ -161,7 +158,7 @@ def _copy_of_checkpoint(output: Output, folder: str) -> Stamp | None:
 
 def scratch_of(state: State, wanted: TrainingRequest) -> Path:
     """Return the folder of a training run's unfinished work, which is separate for each store."""
-    return scratch_of_store(state) / wanted.scratch
+    return scratch_of_store(state) / ("" if wanted.folder == CHECKPOINT_FOLDER else wanted.folder)
 
 
 def specification(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) -> "TrainingSpec":
