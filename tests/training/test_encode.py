@@ -38,14 +38,14 @@ MESSAGES = st.lists(
 
 
 def slow_reading(
-    tokens: PreTrainedTokenizerFast, ids: list[int], answers: re.Pattern[str]
+    tokens: PreTrainedTokenizerFast, ids: list[int], answers: re.Pattern[str], learned: list[bool]
 ) -> tuple[list[int], list[int]]:
-    """Labels and blocks from the rendered text alone: a token counts if some byte lies in a group of `answers`."""
+    """Labels and blocks from the rendered text: a token counts if some byte lies in a group of a learned answer."""
     text = str(tokens.decode(ids))
     inside = [False] * len(text.encode())
-    for match in answers.finditer(text):
+    for match, counts in zip(answers.finditer(text), learned, strict=False):
         first, last = (len(text[:place].encode()) for place in match.span(1))
-        inside[first:last] = [True] * (last - first)
+        inside[first:last] = [counts] * (last - first)
     spelt = tokens.convert_ids_to_tokens(ids)
     specials = set(tokens.all_special_tokens) | {"<|user|>", "<|assistant|>", "<|end|>"}
     labels, blocks, place = [], [0], 0
@@ -60,60 +60,49 @@ def slow_reading(
     return labels, blocks
 
 
-def test_long_sample_is_the_scoring_prompt_and_an_eos() -> None:
-    tokens = tokenizer()
-    encoded = encode_long(tokens, SAMPLE, template="gateau", max_length=LONG)
-    prompt = build_prompt(tokens, SAMPLE, max_length=LONG)
-    assert encoded.input_ids.tolist() == [*prompt.ids, tokens.eos_token_id]
-    start, end = prompt.response_span
-    assert encoded.labels.tolist() == [IGNORED] * start + [*prompt.ids[start:end], tokens.eos_token_id]
-    assert learned(tokens, encoded) == [" the answer is 17</s>"], "the first word has the space before it"
-    assert encoded.truncated_tokens == 0
-    assert encoded.input_ids.dtype == encoded.labels.dtype == "int32"
-    text = "<s>### Input: the harbour ledger\n\n### Instruction: what is it?\n\n### Response: the answer is 17</s>"
-    assert tokens.decode(encoded.input_ids.tolist()) == text
+@pytest.mark.parametrize(
+    ("template", "ends", "tokens"),
+    [("gateau", [1], tokenizer()), ("chat", [4], tokenizer()), ("gateau", [], tokenizer(bos=False, eos=False))],
+)
+def test_a_long_sample_is_the_scoring_prompt_and_loses_the_left_of_its_context(
+    template: Template, ends: list[int], tokens: PreTrainedTokenizerFast
+) -> None:
+    prompt = build_prompt(tokens, SAMPLE, max_length=LONG, template=template)
+    whole = prompt.length + len(ends)
+    for dropped in range(len(prompt.context) + 1):
+        encoded = encode_long(tokens, SAMPLE, template=template, max_length=whole - dropped)
+        asked = [*prompt.prefix, *prompt.context[dropped:], *prompt.suffix]
+        answer = [*prompt.response, *ends]
+        assert encoded.input_ids.tolist() == asked + answer
+        assert encoded.labels.tolist() == [IGNORED] * len(asked) + answer
+        assert encoded.block_tokens.tolist() == [len(asked), len(answer)]
+        assert encoded.truncated_tokens == dropped
+        assert encoded.input_ids.dtype == encoded.labels.dtype == encoded.block_tokens.dtype == "int32"
+    with pytest.raises(UnscorableSampleError, match="instruction and response alone take"):
+        encode_long(tokens, SAMPLE, template=template, max_length=whole - len(prompt.context) - 1)
 
 
-def test_no_bos_and_no_eos_where_the_tokenizer_has_none() -> None:
-    tokens = tokenizer(bos=False, eos=False)
-    encoded = encode_long(tokens, SAMPLE, template="gateau", max_length=LONG)
-    assert encoded.input_ids.tolist() == list(build_prompt(tokens, SAMPLE, max_length=LONG).ids)
-    assert learned(tokens, encoded) == [" the answer is 17"]
-
-
-def test_conversation_learns_every_answer() -> None:
-    encoded = encode_conversation(tokenizer(), TALK, template="gateau", max_length=LONG)
-    assert tokenizer().decode(encoded.input_ids.tolist()) == (
-        "<s>### Instruction: be brief\n\nwhat?\n\n### Response: the answer</s>"
-        "\n\n### Instruction: why?\n\n### Response: it is</s>"
-    )
-    assert learned(tokenizer(), encoded) == [" the answer</s>", "it is</s>"]  # " it" is two tokens
-
-
-def test_chat_template_learns_every_answer_and_its_end() -> None:
-    encoded = encode_conversation(tokenizer(), TALK, template="chat", max_length=LONG)
-    assert tokenizer().decode(encoded.input_ids.tolist()) == (
-        "<|system|>\nbe brief<|end|>\n<|user|>\nwhat?<|end|>\n<|assistant|>\nthe answer<|end|>"
-        "\n<|user|>\nwhy?<|end|>\n<|assistant|>\nit is<|end|>"
-    )
-    assert learned(tokenizer(), encoded) == ["the answer<|end|>", "it is<|end|>"]
-
-
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-@pytest.mark.parametrize("flags", [(False, True), (True, False)])
-def test_flagged_answers_have_no_labels(template: Template, flags: tuple[bool, bool]) -> None:
-    turns = [("user", "a"), ("assistant", "b c"), ("user", "d"), ("assistant", "e f")]
-    talk = [{"role": role, "content": content} for role, content in turns]
-    trained = [False, flags[0], False, flags[1]]
-    whole = encode_conversation(tokenizer(), talk, template=template, max_length=512)
-    made = encode_conversation(tokenizer(), talk, template=template, max_length=512, trained=trained)
-    length = len(made.input_ids)
-    assert (made.input_ids == whole.input_ids[:length]).all() and made.block_tokens.sum() == length
-    first = "b" if flags[0] else "e"
-    said = " ".join(learned(tokenizer(), made))
-    assert first in said and not {"b", "e"} - {first} & set(said.split())
-    with pytest.raises(UnscorableSampleError, match="no answer"):
-        encode_conversation(tokenizer(), talk, template=template, max_length=512, trained=[False] * 4)
+@pytest.mark.parametrize(
+    ("template", "text", "answers"),
+    [
+        (
+            "gateau",
+            "<s>### Instruction: be brief\n\nwhat?\n\n### Response: the answer</s>"
+            "\n\n### Instruction: why?\n\n### Response: it is</s>",
+            [" the answer</s>", "it is</s>"],  # " it" is two tokens
+        ),
+        (
+            "chat",
+            "<|system|>\nbe brief<|end|>\n<|user|>\nwhat?<|end|>\n<|assistant|>\nthe answer<|end|>"
+            "\n<|user|>\nwhy?<|end|>\n<|assistant|>\nit is<|end|>",
+            ["the answer<|end|>", "it is<|end|>"],
+        ),
+    ],
+)
+def test_a_conversation_is_its_turns_up_to_the_last_answer(template: Template, text: str, answers: list[str]) -> None:
+    encoded = encode_conversation(tokenizer(), TALK, template=template, max_length=LONG)
+    assert tokenizer().decode(encoded.input_ids.tolist()) == text
+    assert learned(tokenizer(), encoded) == answers
 
 
 ANSWERS: dict[Template, re.Pattern[str]] = {
@@ -123,27 +112,40 @@ ANSWERS: dict[Template, re.Pattern[str]] = {
 
 
 @pytest.mark.parametrize("template", ["gateau", "chat"])
-@given(texts=MESSAGES, system=st.booleans(), share=st.floats(0.3, 1))
+@given(
+    texts=MESSAGES,
+    system=st.booleans(),
+    share=st.floats(0.3, 1),
+    flags=st.lists(st.booleans(), min_size=4, max_size=4) | st.just([True] * 4),
+)
 def test_labels_and_blocks_of_any_conversation(
-    template: Template, texts: list[str], system: bool, share: float
+    template: Template, texts: list[str], system: bool, share: float, flags: list[bool]
 ) -> None:
     turns = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
     messages = [{"role": "system", "content": "be brief"}] * system + turns
-    whole = encode_conversation(tokenizer(), messages, template=template, max_length=LONG)
-    labels, blocks = slow_reading(tokenizer(), whole.input_ids.tolist(), ANSWERS[template])
-    assert whole.labels.tolist() == labels
-    assert whole.block_tokens.tolist() == blocks
-    assert len(blocks) == 2 * (len(texts) // 2)
-    first_answer = blocks[0] + 1
-    room = max(first_answer, int(share * len(labels)))
-    cut = encode_conversation(tokenizer(), messages, template=template, max_length=room)
+    given: dict[str, Any] = {"template": template, "max_length": LONG}
+    everything = encode_conversation(tokenizer(), messages, **given)
+    flags = flags[: len(texts) // 2]
+    given["trained"] = [False] * system + [place % 2 == 1 and flags[place // 2] for place in range(len(texts))]
+    if not any(flags):
+        with pytest.raises(UnscorableSampleError, match="no answer"):
+            encode_conversation(tokenizer(), messages, **given)
+        return
+    whole = encode_conversation(tokenizer(), messages, **given)
+    labels, blocks = slow_reading(tokenizer(), whole.input_ids.tolist(), ANSWERS[template], flags)
+    assert whole.input_ids.tolist() == everything.input_ids.tolist()[: len(labels)]
+    assert (whole.labels.tolist(), whole.block_tokens.tolist()) == (labels, blocks)
+    assert len(blocks) == 2 * sum(flags)
+    total = len(labels) + whole.truncated_tokens
+    room = max(blocks[0] + 1, int(share * len(labels)))
+    cut = encode_conversation(tokenizer(), messages, **given | {"max_length": room})
     kept = max(place for place in range(room) if labels[place] != IGNORED) + 1
     assert cut.input_ids.tolist() == whole.input_ids.tolist()[:kept]
     assert cut.labels.tolist() == labels[:kept]
     assert cut.block_tokens.tolist() == slow_blocks(blocks, kept)
-    assert cut.truncated_tokens == len(labels) - kept
-    with pytest.raises(UnscorableSampleError, match=f"max_length = {blocks[0]} of its {len(labels)} tokens"):
-        encode_conversation(tokenizer(), messages, template=template, max_length=blocks[0])
+    assert cut.truncated_tokens == total - kept and (not all(flags) or total == len(labels))
+    with pytest.raises(UnscorableSampleError, match=f"max_length = {blocks[0]} of its {total} tokens"):
+        encode_conversation(tokenizer(), messages, **given | {"max_length": blocks[0]})
 
 
 def slow_blocks(blocks: list[int], kept: int) -> list[int]:
@@ -155,16 +157,6 @@ def slow_blocks(blocks: list[int], kept: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-def test_the_blocks_of_a_long_sample_are_its_prompt_and_its_response(template: Template) -> None:
-    prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
-    frame = len(prompt.prefix) + len(prompt.suffix)
-    for room, context in ((LONG, len(prompt.context)), (prompt.length - 2, len(prompt.context) - 3)):
-        encoded = encode_long(tokenizer(), SAMPLE, template=template, max_length=room)
-        assert encoded.block_tokens.tolist() == [frame + context, len(prompt.response) + 1]
-        assert encoded.block_tokens.dtype == "int32"
-
-
 def test_the_first_token_is_never_learned() -> None:
     tokens = tokenizer(bos=False, chat="{{ messages[-1].content if not add_generation_prompt }}")
     encoded = encode_conversation(tokens, [{"role": "user", "content": ""}, TALK[2]], template="chat", max_length=LONG)
@@ -173,183 +165,8 @@ def test_the_first_token_is_never_learned() -> None:
     assert encoded.block_tokens.tolist() == [0, len(encoded.labels)]
 
 
-@pytest.mark.parametrize(
-    ("messages", "reason"),
-    [
-        ([], "no answer"),
-        ([{"role": "user", "content": "hello"}], "no answer"),
-        ([{"role": "assistant", "content": "hello"}], "turn 1: the assistant answers nothing"),
-        ([*TALK[1:3], {"role": "assistant", "content": "more"}], "turn 3: the assistant answers nothing"),
-    ],
-)
-def test_conversations_without_sense_are_rejected(messages: list[dict[str, str]], reason: str) -> None:
-    with pytest.raises(UnscorableSampleError, match=reason):
-        encode_conversation(tokenizer(), messages, template="gateau", max_length=LONG)
-
-
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-@pytest.mark.parametrize("answer", ["", " \n"])
-def test_an_empty_answer_rejects_the_conversation(template: Template, answer: str) -> None:
-    """Learned would be to end at once."""
-    for turn in (2, 4):
-        messages = [dict(message) for message in TALK[1:5]]
-        messages[turn - 1]["content"] = answer
-        with pytest.raises(UnscorableSampleError, match=f"^turn {turn}: the answer is empty$"):
-            encode_conversation(tokenizer(), messages, template=template, max_length=LONG)
-
-
-def test_a_chat_template_that_cannot_be_used_is_an_error() -> None:
-    with refused("models.chat_template"):
-        encode_conversation(tokenizer(chat=None), TALK, template="chat", max_length=LONG)
-    refusing = "{{ raise_exception('roles must alternate') }}"
-    with pytest.raises(UnscorableSampleError, match="roles must alternate"):
-        encode_conversation(tokenizer(chat=refusing), TALK, template="chat", max_length=LONG)
-
-
-# Of Qwen3's kind: thoughts after the last user turn only, where there are none an empty block.
-THINKING = (
-    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
-    "{% endif %}{% endfor %}{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}"
-    "{% set said = m.content.split('</think>')[-1].strip() %}{% if loop.index0 > ns.last %}<think>\n"
-    "{{ m.content.split('</think>')[0].replace('<think>', '').strip() if '</think>' in m.content }}\n</think>\n\n"
-    "{% endif %}{{ said }}{% else %}{{ m.content }}{% endif %}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-)
-BLOCK = "<think>\n\n</think>\n\n"
-
-
-def test_what_a_template_puts_before_an_answer_is_in_both_halves_and_learned_in_none() -> None:
-    tokens = tokenizer(chat=THINKING)
-    encoded = encode_long(tokens, SAMPLE, template="chat", max_length=LONG)
-    short = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
-    for each, answer in ((encoded, "the answer is 17"), (short, "the answer")):
-        assert str(tokens.decode(each.input_ids.tolist())).endswith(f"<|assistant|>\n{BLOCK}{answer}<|end|>")
-        assert learned(tokens, each) == [f"{answer}<|end|>"]
-    prompt = build_prompt(tokens, SAMPLE, max_length=LONG, template="chat")
-    assert encoded.input_ids.tolist()[:-1] == [*prompt.ids], "what was scored is what is trained"
-
-
-def test_an_earlier_answer_that_a_template_rewrites_stays_without_loss() -> None:
-    tokens = tokenizer(chat=THINKING)
-    encoded = encode_conversation(tokens, TALK[1:], template="chat", max_length=LONG)
-    assert tokens.decode(encoded.input_ids.tolist()) == (
-        f"<|user|>\nwhat?<|end|>\n<|assistant|>\nthe answer<|end|>\n<|user|>\nwhy?<|end|>\n<|assistant|>\n{BLOCK}"
-        "it is<|end|>"
-    )
-    assert learned(tokens, encoded) == ["it is<|end|>"]
-    assert len(encoded.block_tokens) == 2
-
-
-@pytest.mark.parametrize("template", [THINKING, CHAT_TEMPLATE, THINKING.replace("loop.index0 > ns.last", "false")])
-def test_the_thoughts_of_a_last_answer_are_learned_as_written(template: str) -> None:
-    """Even of a template that drops them everywhere, as DeepSeek-R1's does: the model is to write them."""
-    answer = "<think>\nso\n</think>\n\nit is"
-    talk = [TALK[1], {"role": "assistant", "content": answer}]
-    for encoded in (
-        encode_conversation(tokenizer(chat=template), talk, template="chat", max_length=LONG),
-        encode_long(tokenizer(chat=template), replace(SAMPLE, response=answer), template="chat", max_length=LONG),
-    ):
-        assert learned(tokenizer(), encoded) == [f"{answer}<|end|>"]
-
-
-@pytest.mark.parametrize(
-    ("template", "reason"),
-    [
-        ("{% for m in messages %}{{ m.content | upper }}<|end|>{% endfor %}", "prints another answer"),
-        ("{{ messages[0].content }}<|end|>", "does not print the answer"),
-        ("{% for m in messages if m.role != 'user' %}{{ m.content }}<|end|>{% endfor %}", "does not print what user"),
-    ],
-)
-def test_a_conversation_that_a_template_changes_is_rejected(template: str, reason: str) -> None:
-    with pytest.raises(UnscorableSampleError, match=reason):
-        encode_conversation(tokenizer(chat=template), TALK[1:], template="chat", max_length=LONG)
-
-
-@pytest.mark.parametrize("system", [0, 1])
-def test_a_reject_counts_turns_as_they_were_given(system: int) -> None:
-    """Even where the template has no place for the system's turn."""
-    shouting = (
-        "{% for m in messages if m.role != 'system' %}{{ m.content | replace('it is', 'IT') }}<|end|>{% endfor %}"
-    )
-    with pytest.raises(UnscorableSampleError, match=f"^turn {4 + system}: the chat template prints another answer"):
-        encode_conversation(tokenizer(chat=shouting), TALK[1 - system :], template="chat", max_length=LONG)
-
-
-@pytest.mark.parametrize("what", ["{{ raise_exception('no system') }}", ""])
-def test_a_system_text_without_a_place_is_put_before_the_first_turn(what: str) -> None:
-    chat = CHAT_TEMPLATE.replace("<|{{", "{% if m.role == 'system' %}" + what + "{% else %}<|{{").replace(
-        "<|end|>\n{% endfor %}", "<|end|>\n{% endif %}{% endfor %}"
-    )
-    encoded = encode_conversation(tokenizer(chat=chat), TALK, template="chat", max_length=LONG)
-    assert str(tokenizer().decode(encoded.input_ids.tolist())).startswith("<|user|>\nbe brief\n\nwhat?<|end|>")
-    assert learned(tokenizer(), encoded) == ["the answer<|end|>", "it is<|end|>"]
-
-
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-def test_truncation_on_the_right_takes_the_end_of_the_answer(template: Template) -> None:
-    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG, truncation="right")
-    plain = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
-    assert whole.input_ids.tolist() == plain.input_ids.tolist()
-    answer = int((whole.labels != IGNORED).argmax())
-    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=answer + 2, truncation="right")
-    assert cut.input_ids.tolist() == whole.input_ids.tolist()[: answer + 2]
-    assert cut.labels.tolist() == whole.labels.tolist()[: answer + 2]
-    assert cut.block_tokens.tolist() == [answer, 2]
-    assert cut.truncated_tokens == len(whole.input_ids) - answer - 2
-    message = (
-        rf"its first answer begins after training\.max_length = {answer} of its {len(whole.input_ids)} tokens\. "
-        r"Raise it, or set training\.truncation: context\."
-    )
-    with pytest.raises(UnscorableSampleError, match=message):
-        encode_long(tokenizer(), SAMPLE, template=template, max_length=answer, truncation="right")
-    with pytest.raises(UnscorableSampleError, match="the response has no tokens"):
-        encode_long(tokenizer(), replace(SAMPLE, response=""), template=template, max_length=LONG, truncation="right")
-
-
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-@pytest.mark.parametrize("dropped", [1, 3])
-def test_a_long_sample_loses_the_left_of_its_context(dropped: int, template: Template) -> None:
-    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
-    prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
-    start, _ = prompt.context_span
-    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=len(whole.input_ids) - dropped)
-    for kept, all_of_it in ((cut.input_ids, whole.input_ids), (cut.labels, whole.labels)):
-        assert kept.tolist() == [*all_of_it[:start], *all_of_it[start + dropped :]]
-    assert cut.truncated_tokens == dropped
-    assert learned(tokenizer(), cut) == learned(tokenizer(), whole)
-
-
-def test_a_long_sample_without_room_for_its_response_is_rejected() -> None:
-    whole = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG)
-    needed = len(whole.input_ids) - len(build_prompt(tokenizer(), SAMPLE, max_length=LONG).context)
-    bare = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed)
-    assert learned(tokenizer(), bare) == [" the answer is 17</s>"]
-    with pytest.raises(UnscorableSampleError, match="instruction and response alone take"):
-        encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed - 1)
-
-
-@pytest.mark.parametrize("template", ["gateau", "chat"])
-@pytest.mark.parametrize("truncation", ["context", "right"])
-def test_a_trimmed_sample_is_the_prompt_that_a_window_shows(truncation: Truncation, template: Template) -> None:
-    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
-    full = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
-    count = len(full.context)
-    for window in range(full.length - count, full.length + 2):
-        shown = build_prompt(tokenizer(), SAMPLE, max_length=window, template=template)
-        given = {"template": template, "truncation": truncation, "context_tokens": len(shown.context)}
-        cut = encode_long(tokenizer(), SAMPLE, max_length=LONG, **given)
-        assert cut.input_ids.tolist() == [*shown.ids, *whole.input_ids[full.length :]]
-        assert learned(tokenizer(), cut) == learned(tokenizer(), whole)
-        assert (cut.trimmed_tokens, cut.truncated_tokens) == (count - len(shown.context), 0)
-    # What is trimmed need not fit; what is left loses its start or its end as ever.
-    most = len(whole.input_ids) - count + 2
-    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=most, truncation=truncation, context_tokens=3)
-    assert (cut.trimmed_tokens, cut.truncated_tokens) == (count - 3, 1)
-    start, end = full.context_span
-    trimmed = [*whole.input_ids[:start], *whole.input_ids[end - 3 :]]
-    assert cut.input_ids.tolist() == (
-        trimmed[:-1] if truncation == "right" else [*trimmed[:start], *trimmed[start + 1 :]]
-    )
+def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
 
 
 # Templates with tools. Each has the form of a real one.
@@ -390,6 +207,127 @@ QWEN3 = (  # thoughts only after the last question
     )
 )
 TEXT_ARGUMENTS = HERMES.replace("{{ c.function.arguments | tojson }}", "{{ '' + c.function.arguments }}")  # DeepSeek-V3
+BLOCK = "<think>\n\n</think>\n\n"
+NO_SYSTEM = "{% for m in messages if m.role != 'system' %}{{ m.content | replace('it is', 'IT') }}<|end|>{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("chat", "messages", "reason"),
+    [
+        (None, [], "no answer"),
+        (None, TALK[1:2], "no answer"),
+        (None, TALK[2:3], "turn 1: the assistant answers nothing"),
+        (None, [*TALK[1:3], TALK[4]], "turn 3: the assistant answers nothing"),
+        # Learned would be to end at once.
+        *((chat, [TALK[1], turn("assistant", said), *TALK[3:5]], "^turn 2: the answer is empty$")
+          for chat in (None, CHAT_TEMPLATE) for said in ("", " \n")),
+        (None, [*TALK[1:4], turn("assistant", "")], "^turn 4: the answer is empty$"),
+        ("{{ raise_exception('roles must alternate') }}", TALK, "roles must alternate"),
+        ("{% for m in messages %}{{ m.content | upper }}<|end|>{% endfor %}", TALK[1:], "prints another answer"),
+        ("{{ messages[0].content }}<|end|>", TALK[1:], "does not print the answer"),
+        ("{% for m in messages if m.role != 'user' %}{{ m.content }}<|end|>{% endfor %}", TALK[1:],
+         "does not print what user"),
+        # Turns are counted as given, even where the template has no place for the system's turn.
+        (NO_SYSTEM, TALK[1:], "^turn 4: the chat template prints another answer"),
+        (NO_SYSTEM, TALK, "^turn 5: the chat template prints another answer"),
+    ],
+)  # fmt: skip
+def test_a_conversation_that_cannot_be_learned_is_rejected(
+    chat: str | None, messages: list[dict[str, str]], reason: str
+) -> None:
+    with pytest.raises(UnscorableSampleError, match=reason):
+        encode_conversation(tokenizer(chat=chat), messages, template="chat" if chat else "gateau", max_length=LONG)
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused() -> None:
+    with refused("models.chat_template"):
+        encode_conversation(tokenizer(chat=None), TALK, template="chat", max_length=LONG)
+
+
+def test_what_a_template_puts_before_an_answer_is_in_both_halves_and_learned_in_none() -> None:
+    tokens = tokenizer(chat=QWEN3)
+    encoded = encode_long(tokens, SAMPLE, template="chat", max_length=LONG)
+    short = encode_conversation(tokens, TALK[1:3], template="chat", max_length=LONG)
+    for each, answer in ((encoded, "the answer is 17"), (short, "the answer")):
+        assert str(tokens.decode(each.input_ids.tolist())).endswith(f"<|assistant|>\n{BLOCK}{answer}<|end|>")
+        assert learned(tokens, each) == [f"{answer}<|end|>"]
+    prompt = build_prompt(tokens, SAMPLE, max_length=LONG, template="chat")
+    assert encoded.input_ids.tolist()[:-1] == [*prompt.ids], "what was scored is what is trained"
+
+
+def test_an_earlier_answer_that_a_template_rewrites_stays_without_loss() -> None:
+    tokens = tokenizer(chat=QWEN3)
+    encoded = encode_conversation(tokens, TALK[1:], template="chat", max_length=LONG)
+    assert tokens.decode(encoded.input_ids.tolist()) == (
+        f"<|user|>\nwhat?<|end|>\n<|assistant|>\nthe answer<|end|>\n<|user|>\nwhy?<|end|>\n<|assistant|>\n{BLOCK}"
+        "it is<|end|>"
+    )
+    assert learned(tokens, encoded) == ["it is<|end|>"] and encoded.unlearned == {REWRITTEN: 1}
+
+
+@pytest.mark.parametrize("template", [QWEN3, CHAT_TEMPLATE, QWEN3.replace("loop.index0 > ns.last", "false")])
+def test_the_thoughts_of_a_last_answer_are_learned_as_written(template: str) -> None:
+    """Even of a template that drops them everywhere, as DeepSeek-R1's does: the model is to write them."""
+    answer = "<think>\nso\n</think>\n\nit is"
+    talk = [TALK[1], {"role": "assistant", "content": answer}]
+    for encoded in (
+        encode_conversation(tokenizer(chat=template), talk, template="chat", max_length=LONG),
+        encode_long(tokenizer(chat=template), replace(SAMPLE, response=answer), template="chat", max_length=LONG),
+    ):
+        assert learned(tokenizer(), encoded) == [f"{answer}<|end|>"]
+
+
+@pytest.mark.parametrize("what", ["{{ raise_exception('no system') }}", ""])
+def test_a_system_text_without_a_place_is_put_before_the_first_turn(what: str) -> None:
+    chat = CHAT_TEMPLATE.replace("<|{{", "{% if m.role == 'system' %}" + what + "{% else %}<|{{").replace(
+        "<|end|>\n{% endfor %}", "<|end|>\n{% endif %}{% endfor %}"
+    )
+    encoded = encode_conversation(tokenizer(chat=chat), TALK, template="chat", max_length=LONG)
+    assert str(tokenizer().decode(encoded.input_ids.tolist())).startswith("<|user|>\nbe brief\n\nwhat?<|end|>")
+    assert learned(tokenizer(), encoded) == ["the answer<|end|>", "it is<|end|>"]
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+def test_truncation_on_the_right_takes_the_end_of_the_answer(template: Template) -> None:
+    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG, truncation="right")
+    plain = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
+    assert whole.input_ids.tolist() == plain.input_ids.tolist()
+    answer = int((whole.labels != IGNORED).argmax())
+    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=answer + 2, truncation="right")
+    assert cut.input_ids.tolist() == whole.input_ids.tolist()[: answer + 2]
+    assert cut.labels.tolist() == whole.labels.tolist()[: answer + 2]
+    assert (cut.block_tokens.tolist(), cut.truncated_tokens) == ([answer, 2], len(whole.input_ids) - answer - 2)
+    message = rf"after training\.max_length = {answer} of its {len(whole.input_ids)} tokens\. .*truncation: context\."
+    with pytest.raises(UnscorableSampleError, match=message):
+        encode_long(tokenizer(), SAMPLE, template=template, max_length=answer, truncation="right")
+    with pytest.raises(UnscorableSampleError, match="the response has no tokens"):
+        encode_long(tokenizer(), replace(SAMPLE, response=""), template=template, max_length=LONG, truncation="right")
+
+
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+@pytest.mark.parametrize("truncation", ["context", "right"])
+def test_a_trimmed_sample_is_the_prompt_that_a_window_shows(truncation: Truncation, template: Template) -> None:
+    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
+    full = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
+    count = len(full.context)
+    for window in range(full.length - count, full.length + 2):
+        shown = build_prompt(tokenizer(), SAMPLE, max_length=window, template=template)
+        given = {"template": template, "truncation": truncation, "context_tokens": len(shown.context)}
+        cut = encode_long(tokenizer(), SAMPLE, max_length=LONG, **given)
+        assert cut.input_ids.tolist() == [*shown.ids, *whole.input_ids[full.length :]]
+        assert learned(tokenizer(), cut) == learned(tokenizer(), whole)
+        assert (cut.trimmed_tokens, cut.truncated_tokens) == (count - len(shown.context), 0)
+    # What is trimmed need not fit; what is left loses its start or its end as ever.
+    most = len(whole.input_ids) - count + 2
+    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=most, truncation=truncation, context_tokens=3)
+    assert (cut.trimmed_tokens, cut.truncated_tokens) == (count - 3, 1)
+    start, end = full.context_span
+    trimmed = [*whole.input_ids[:start], *whole.input_ids[end - 3 :]]
+    assert cut.input_ids.tolist() == (
+        trimmed[:-1] if truncation == "right" else [*trimmed[:start], *trimmed[start + 1 :]]
+    )
+
+
 WITH_TOOLS = {"hermes": HERMES, "llama": LLAMA, "channels": CHANNELS, "qwen3": QWEN3, "deepseek": TEXT_ARGUMENTS}
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]
 
@@ -397,10 +335,6 @@ TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type"
 def call(name: str, **arguments: Any) -> dict[str, Any]:
     text = json.dumps(arguments, ensure_ascii=False)
     return {"id": "call00001", "type": "function", "function": {"name": name, "arguments": text}}
-
-
-def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
-    return {"role": role, "content": content, **more}
 
 
 TRACE = [
@@ -527,61 +461,40 @@ def test_a_long_trace_is_rendered_once_where_the_template_reads_it_in_order(
         assert renderings < 20
 
 
-def test_a_trace_is_learned_answer_by_answer() -> None:
-    encoded = encoded_turns(HERMES, TRACE)
-    assert learned(tokenizer(), encoded) == [
-        '<tool_call>\n{"name": "read", "arguments": {"path": "ledger", "lines": [1, 2]}}\n</tool_call><|end|>',
-        "the harbour<|end|>",
-        '<tool_call>\n{"name": "read", "arguments": {"path": "engine"}}\n</tool_call><|end|>',
-        "the answer is 17<|end|>",
-    ]
-    assert str(tokenizer().decode(encoded.input_ids.tolist())).startswith('<|system|>\n# Tools\n{"type": "function"')
-    plain = encode_long(tokenizer(), of_turns(TRACE), template="gateau", max_length=LONG)
-    assert (
-        plain.input_ids.tolist()
-        == encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG).input_ids.tolist()
+def test_a_trace_under_the_scoring_prompt_is_its_last_answer_and_has_no_context_to_trim() -> None:
+    plain, sample = (
+        encode_long(tokenizer(), each, template="gateau", max_length=LONG) for each in (of_turns(TRACE), SAMPLE)
     )
-    trimmed = encoded_turns(HERMES, TRACE, context_tokens=0)
-    assert trimmed.input_ids.tolist() == encoded.input_ids.tolist() and trimmed.trimmed_tokens == 0
-
-
-def test_answers_that_a_template_rewrites_are_counted() -> None:
-    messages = [
-        {**each, "content": f"<think>\nx\n</think>\n\n{each['content']}"} if each["role"] == "assistant" else each
-        for each in TRACE
-    ]
-    encoded = encoded_turns(QWEN3, messages)
-    assert len(learned(tokenizer(), encoded)) == 2 and encoded.unlearned == {REWRITTEN: 2}
+    assert plain.input_ids.tolist() == sample.input_ids.tolist()
+    whole, trimmed = encoded_turns(HERMES, TRACE), encoded_turns(HERMES, TRACE, context_tokens=0)
+    assert str(tokenizer().decode(whole.input_ids.tolist())).startswith('<|system|>\n# Tools\n{"type": "function"')
+    assert trimmed.input_ids.tolist() == whole.input_ids.tolist() and trimmed.trimmed_tokens == 0
 
 
 @pytest.mark.parametrize(
-    ("template", "reason"),
+    ("template", "said", "reason"),
     [
         (
             CHAT_TEMPLATE,
-            "^the chat template does not print tool calls. Train a model .* or set scoring.template: gateau",
+            "",
+            "^the chat template does not print tool calls. Train a model .* scoring.template: gateau",
         ),
         (
             "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools!') }}{% endif %}{% endfor %}"
             + HERMES,
+            "",
             "refuses the conversation: no tools!. Train a model",
         ),
-        (HERMES.replace("{{ m.content }}\n</tool", "</tool"), "^turn 4: .* does not print what tool says. Train"),
-        (
-            HERMES.replace("{{ c.function.name }}", "{{ 'GATEAUCALLHERE' }}"),
-            "^turn 3: .* tool calls as they are given",
-        ),
+        (HERMES.replace("{{ m.content }}\n</tool", "</tool"), "", "^turn 4: .* does not print what tool says. Train"),
+        (HERMES.replace("{{ c.function.name }}", "{{ 'GATEAUCALLHERE' }}"), "", "^turn 3: .* calls as they are given"),
+        (LLAMA, "I look", "^turn 3: .* its text and its tool calls as they are given"),
     ],
 )
-def test_a_template_without_tools_rejects_the_sample_and_says_the_cure(template: str, reason: str) -> None:
+def test_a_template_that_does_not_print_a_trace_rejects_it_and_says_the_cure(
+    template: str, said: str, reason: str
+) -> None:
     with pytest.raises(UnscorableSampleError, match=reason):
-        encoded_turns(template, TRACE)
-
-
-def test_a_text_beside_a_call_that_a_template_drops_is_a_reject() -> None:
-    messages = [*TRACE[:2], {**TRACE[2], "content": "I look"}, *TRACE[3:]]
-    with pytest.raises(UnscorableSampleError, match=r"^turn 3: .* its text and its tool calls as they are given"):
-        encoded_turns(LLAMA, messages)
+        encoded_turns(template, [*TRACE[:2], {**TRACE[2], "content": said}, *TRACE[3:]])
 
 
 def later(messages: list[dict[str, Any]], begin: int) -> list[dict[str, Any]]:
