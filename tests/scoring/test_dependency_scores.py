@@ -9,7 +9,6 @@ import pytest
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models import forward, memory
 from gateau_dagster.models.loaded import ForwardWork, LoadedModel
-from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring.dependency_scores import (
     DependencyRule,
     SegmentPairs,
@@ -49,22 +48,6 @@ def test_strength_distance_and_specificity_on_paper() -> None:
     # 2 ln 2 - 3/4 ln 3, of at most ln 2.
     two = 1 - (2 * math.log(2) - 0.75 * math.log(3)) / math.log(2)
     np.testing.assert_allclose(dependency_specificity(pairs), [1.0, two, two])
-
-
-def test_score_on_paper() -> None:
-    pairs = _pairs(ALONE, BEHIND)
-    # Above 0.1 is the pair (1, 0) alone: (0.5 + 0.5) * 1.
-    rule = DependencyRule(variant="program", window_segments=3)
-    assert long_dependency_score(pairs, rule) == pytest.approx(1.0)
-    # With α = 3 and β = 1: (3 * 0.5 + 0.5) / 4 over three evaluated pairs.
-    rule = DependencyRule(alpha=3, beta=1, window_segments=3)
-    assert long_dependency_score(pairs, rule) == pytest.approx(0.5 / 3)
-    assert long_dependency_score(pairs, DependencyRule(threshold=0.5)) == 0.0
-
-
-def test_distance_beyond_the_window_is_one() -> None:
-    pairs = _pairs([9.0, 9.0, 9.0, 9.0], {(3, 0): 1.0, (3, 2): 1.0})
-    np.testing.assert_allclose(dependency_distance(pairs, DependencyRule(window_segments=3)), [1.0, 0.5])
 
 
 def test_segment_that_all_others_help_alike_is_not_specific() -> None:
@@ -154,32 +137,11 @@ def test_agrees_with_one_pass_each_on_real_prose(bos: bool, batch_tokens: int) -
         assert long_dependency_score(got.pairs, rule) == pytest.approx(want, rel=1e-9)
 
 
-def test_neither_order_nor_neighbours_change_a_sample() -> None:
-    loaded, some = loaded_model("llama"), passages()
-    alone = [_measured(loaded, [sample])[0] for sample in some]
-    turned = _measured(loaded, some[::-1])[::-1]
-    for one, other in zip(alone, turned, strict=True):
-        assert isinstance(one, MeasuredPairs) and isinstance(other, MeasuredPairs)
-        np.testing.assert_array_equal(one.pairs.later, other.pairs.later)
-        np.testing.assert_allclose(one.pairs.behind, other.pairs.behind, rtol=1e-5)
-
-
 def test_short_sample_costs_no_pass_and_has_no_pairs() -> None:
     loaded, work = loaded_model("llama"), ForwardWork()
     (got,) = _measured(loaded, samples()[2:3], PairPlan(segment_length=100), work)
     assert isinstance(got, MeasuredPairs) and got.tokens < 200
     assert got.pairs.alone.size == got.pairs.behind.size == work.tokens == 0
-
-
-def test_tokens_and_flops_are_charged() -> None:
-    loaded, work = loaded_model("llama"), ForwardWork()
-    (got,) = _measured(loaded, passages()[:1], work=work)
-    assert isinstance(got, MeasuredPairs)
-    assert work.tokens == len(got.pairs.alone) * 24 + 12 * 48
-    shape = model_shape(loaded.model.config)
-    head = shape.head_flops(23 * (len(got.pairs.alone) + 12))
-    lone, pair = shape.pass_flops(np.array([24.0, 48.0]), np.array([23.0, 23.0]))
-    assert work.flops == pytest.approx(len(got.pairs.alone) * lone + 12 * pair + head)
 
 
 def test_sample_that_cannot_be_tokenised_is_rejected_in_its_place() -> None:

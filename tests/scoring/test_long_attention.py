@@ -11,7 +11,6 @@ from gateau_dagster.models.attention_kernels import AttentionSpec
 from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.shapes import model_shape
-from gateau_dagster.scoring import long_attention as module
 from gateau_dagster.scoring.long_attention import _LayerFigures, _SeenError, long_attention, long_attention_flops
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import loaded_model
@@ -105,7 +104,3 @@ def test_no_later_layer_is_run_and_the_work_is_charged() -> None:
 def test_a_layer_that_is_not_there_is_named() -> None:
     with refused("methods.layer", r"options\.longattn\.layer.*7.*2"):
         long_attention(loaded_model("llama"), IDS, layer=7)
-
-
-def test_distances() -> None:
-    assert [module.distance_of_far(tokens) for tokens in (4, 5, 7, 8, 32768)] == [1, 2, 4, 2, 8192]

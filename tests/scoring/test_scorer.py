@@ -164,20 +164,6 @@ def test_figures_that_are_not_finite_reject_their_own_sample_only(monkeypatch: p
     assert isinstance(good.perplexity, PerplexityRow) and isinstance(good.cam, CamRow)
 
 
-def test_a_model_that_overflows_rejects_the_sample() -> None:
-    loaded = loaded_model("llama")
-    loaded.model.get_output_embeddings().weight.fill_(torch.inf)  # pyright: ignore
-    (outcome,) = outcomes(loaded, samples()[:1], cam=False)
-    reason = "mean NLL of the response is nan: try dtype bfloat16 or float32"
-    assert outcome.perplexity == Reject(sample_id="s0", reason=reason)
-
-
-def test_sample_without_context_has_no_segments() -> None:
-    (outcome,) = outcomes(loaded_model("llama"), [samples()[1]])
-    assert isinstance(outcome.cam, CamRow) and outcome.cam.segments == 0
-    assert isinstance(outcome.perplexity, PerplexityRow)
-
-
 @pytest.mark.parametrize("kind", ["bloom", "mpt", "mamba"])
 def test_model_without_the_interface_is_refused_before_any_pass(kind: str, batches: list[list[int]]) -> None:
     with refused("models.no_attention", f"model type {kind}.*Llama, Qwen or Mistral"):
@@ -244,32 +230,36 @@ def test_the_meter_adds_up_every_pass(perplexity: bool) -> None:
     assert (meter.perplexity.tokens > 0) == perplexity
 
 
-@pytest.mark.parametrize("max_length", [4096, 230])
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
-def test_agrees_with_the_reference(kind: str, max_length: int) -> None:
-    # At 230 tokens three samples are cut; mistral's window of 150 hides some of their context.
-    truncated = compare(loaded_model(kind), scoring(), max_length, samples())
-    assert truncated == (0 if max_length == 4096 else 3)
+SPECIAL = ("gpt2", "gemma2", "gemma3_text", "gpt_oss", "mixtral", "granite", "cohere")  # logits or attention
+CHAT = {"template": "chat", "segment_length": 50}
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "gemma2", "gemma3_text", "gpt_oss", "mixtral", "granite", "cohere"])
-def test_agrees_with_the_reference_where_logits_or_attention_are_special(kind: str) -> None:
-    compare(loaded_model(kind), scoring(), 200, samples()[:1])
-
-
-@pytest.mark.parametrize("max_length", [4096, 230])
-def test_agrees_with_the_reference_in_the_chat_template(max_length: int) -> None:
-    compare(loaded_model("llama"), scoring(template="chat", segment_length=50), max_length, samples())
-
-
-@pytest.mark.parametrize("visible_tokens", [40, 110, 4096])
-def test_what_theta_a_is_shown_is_near(visible_tokens: int) -> None:
-    compare(loaded_model("llama"), scoring(segment_length=20), 300, samples()[:3], visible_tokens)
-
-
-@pytest.mark.parametrize("bos", [True, False])
-def test_agrees_with_the_reference_with_and_without_bos(bos: bool) -> None:
-    compare(loaded_model("qwen2", bos=bos), scoring(batch_tokens=300), 4096, samples()[:1])
+# At 230 tokens three samples are cut; mistral's window of 150 hides some of their context.
+@pytest.mark.parametrize(
+    ("model", "changes", "max_length", "chosen", "visible_tokens", "truncated"),
+    [
+        *((kind, {}, 4096, samples(), None, 0) for kind in ("llama", "qwen2", "qwen3", "mistral")),
+        *((kind, {}, 230, samples(), None, 3) for kind in ("llama", "qwen2", "qwen3", "mistral")),
+        *((kind, {}, 200, samples()[:1], None, 1) for kind in SPECIAL),
+        ("llama", CHAT, 4096, samples(), None, 0),
+        ("llama", CHAT, 230, samples(), None, 3),
+        *(("llama", {"segment_length": 20}, 300, samples()[:3], visible, 1) for visible in (40, 110, 4096)),
+        ("qwen2 without bos", {"batch_tokens": 300}, 4096, samples()[:1], None, 0),
+        *((kind, {}, 4096, passages(), None, 0) for kind in ("llama", "mistral")),
+        *((kind, {}, 500, passages(), None, 3) for kind in ("llama", "mistral")),
+    ],
+)
+def test_agrees_with_the_reference(
+    model: str,
+    changes: dict[str, Any],
+    max_length: int,
+    chosen: list[Sample],
+    visible_tokens: int | None,
+    truncated: int,
+) -> None:
+    kind, _, without_bos = model.partition(" ")
+    loaded = loaded_model(kind, bos=not without_bos)
+    assert compare(loaded, scoring(**changes), max_length, chosen, visible_tokens) == truncated
 
 
 def test_is_closer_still_in_a_float64_model() -> None:
@@ -288,12 +278,6 @@ def test_bfloat16_stays_within_a_percent_of_float32() -> None:
     want, got = cam_figures(single, samples()[0]), cam_figures(half, samples()[0])
     np.testing.assert_allclose(np.log(got.segment_perplexity), np.log(want.segment_perplexity), rtol=1e-2)
     np.testing.assert_allclose(got.segment_attention, want.segment_attention, rtol=1e-2)
-
-
-@pytest.mark.parametrize(("max_length", "truncated"), [(4096, 0), (500, 3)])
-@pytest.mark.parametrize("kind", ["llama", "mistral"])
-def test_agrees_with_the_reference_on_real_prose(kind: str, max_length: int, truncated: int) -> None:
-    assert compare(loaded_model(kind), scoring(), max_length, passages()) == truncated
 
 
 def rows_by(loaded: LoadedModel) -> list[SampleOutcome]:

@@ -21,7 +21,6 @@ from gateau_dagster.scoring.text_models import (
     Batch,
     ReadText,
     embedding_rows,
-    mean_pooled,
     padded,
     quality_rows,
     read_text,
@@ -146,12 +145,6 @@ def test_an_embedding_is_that_of_the_text_alone(kind: str, batch_tokens: int, we
         assert row["embedding"] == pytest.approx(slow_embedding(loaded, sample, weighted), abs=close)
         assert math.fsum(value * value for value in row["embedding"]) == pytest.approx(1, rel=1e-12)
         assert row["digest"] == sample.digest
-
-
-def test_padding_counts_for_nothing() -> None:
-    states = torch.tensor([[[3.0, 0.0], [3.0, 8.0], [99.0, 99.0]]])
-    assert mean_pooled(states, torch.tensor([[1, 1, 0]])).tolist() == [[0.6, 0.8]]
-    assert mean_pooled(states, torch.tensor([[1, 0, 0]])).tolist() == [[1.0, 0.0]]
 
 
 @pytest.fixture(scope="module")

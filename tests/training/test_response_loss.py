@@ -58,20 +58,6 @@ def by_hand(
     return total
 
 
-def test_plain_rows_have_the_loss_of_torchs_own_chunked_function() -> None:
-    """torch's linear_cross_entropy has neither row weights nor soft caps, but both chunk the output layer."""
-    generator = torch.Generator().manual_seed(4)
-    states, weight = (torch.randn(shape, generator=generator).requires_grad_() for shape in ((29, 6), (23, 6)))
-    targets = torch.randint(23, (29,), generator=generator)
-    options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=8)
-    theirs = torch.nn.functional.linear_cross_entropy(states, weight, targets, reduction="sum", options=options)
-    wanted = torch.autograd.grad(theirs, (states, weight))
-    ours = summed_nll(states, weight, None, targets, torch.ones(29), change=LogitChange(), chunk=8)
-    assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
-    for gradient, expected in zip(torch.autograd.grad(ours, (states, weight)), wanted, strict=True):
-        torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("chunk", [1, 4, 5, 11, 64, None])
 @pytest.mark.parametrize("change", [LogitChange(), LogitChange(scale=0.3), LogitChange(scale=1.7, softcap=2.0)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])

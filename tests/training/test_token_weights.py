@@ -11,17 +11,16 @@ import pytest
 import torch
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.models.prompt import build_prompt, response_ids
+from gateau_dagster.models.prompt import response_ids
 from gateau_dagster.progress import silent
 from gateau_dagster.tables import CAM, PERPLEXITY, WEIGHTED_MIX, schema
 from gateau_dagster.training.dataset import MixRows, SideBySide
-from gateau_dagster.training.encode import IGNORED, encode_long
+from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.token_weights import (
     LONG,
     READS,
     SCORERS,
     TokenWeights,
-    far_gain_weights,
     longce_weights,
     response_weights,
 )
@@ -29,7 +28,7 @@ from gateau_dagster.training.train import plan_of, read_mix, train
 from gateau_dagster.training.training_mix import build_training_mix
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import SlowTokenizer
-from tests.training.builders import SAMPLE, make_spec, tokenizer
+from tests.training.builders import make_spec, tokenizer
 from tests.training.test_training_mix import sample, selected, short
 
 SAMPLES = [replace(sample(number), response=f"the answer is {10**number}") for number in range(5)]
@@ -102,14 +101,6 @@ def test_longce_s_weights_are_the_ratio_at_most_gamma() -> None:
         assert found.dtype == np.float32
         assert found.tolist() == pytest.approx(wanted, rel=1e-6)
         assert found[:3].tolist() == pytest.approx([min(1.0, gamma), gamma, 0.0], abs=1e-40)
-
-
-def test_far_gain_s_weights_rise_with_the_gain_up_to_gamma() -> None:
-    far, near = [0.0, 0.3, 1.0, 0.5, 0.2], [0.0, 0.1, 0.0, 0.5, 0.9]
-    for gamma in (5.0, 1.0):
-        found = far_gain_weights(far, near, gamma=gamma)
-        assert found.dtype == np.float32
-        assert found.tolist() == pytest.approx([1.0, 1 + (gamma - 1) * 0.2, gamma, 1.0, 1.0])
 
 
 LOSSES = pytest.mark.parametrize("loss", ["longce", "far_gain"])
@@ -190,14 +181,6 @@ def test_other_tokens_are_refused(loss: str) -> None:
 def test_models_that_count_other_tokens_are_refused() -> None:
     with refused("models.not_homologous", match="1 .*long1"):
         mixed("longce", tables("longce") | {LONG: tables("longce", lengths={"long1": 2})[LONG]})
-
-
-def test_the_response_s_tokens_are_those_of_the_prompt() -> None:
-    for template in ("gateau", "chat"):
-        prompt = build_prompt(tokenizer(), SAMPLE, max_length=500, template=template)
-        assert response_ids(tokenizer(), SAMPLE, template) == prompt.response
-        encoded = encode_long(tokenizer(), SAMPLE, template=template, max_length=500)
-        assert encoded.block_tokens[0] == len(prompt.ids) - len(prompt.response)
 
 
 @LOSSES
