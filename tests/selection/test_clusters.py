@@ -13,7 +13,6 @@ from gateau_dagster.selection.clusters import (
     cluster_count,
     clusters,
     k_means,
-    matrix,
     principal_components,
     with_clusters,
 )
@@ -92,12 +91,6 @@ def test_principal_components_are_those_of_the_covariance(variance: float) -> No
         np.testing.assert_allclose(mine, sign * theirs, atol=1e-9)
 
 
-def test_lists_become_a_matrix() -> None:
-    column = pl.Series([[1.0, 2.5], [3.0, -1.0]], dtype=pl.List(pl.Float32))
-    found = matrix(column)
-    assert found.dtype == np.float64 and found.tolist() == [[1.0, 2.5], [3.0, -1.0]]
-
-
 def samples(without: Collection[int] = (), unscored: Collection[int] = ()) -> tuple[pl.DataFrame, list[int]]:
     """32 samples in four clusters, those in `without` with no embedding; and the cluster of each."""
     points, places = blobs()
@@ -120,12 +113,6 @@ def test_the_best_and_the_best_of_every_cluster(cluster_from: str, per_cluster: 
     found = chosen_ids(frame, wanted)
     assert found == slow_diverse(frame, labels, wanted)
     assert len(found) == len(set(found))
-
-
-def test_from_the_rest_every_cluster_adds_its_own() -> None:
-    frame, _ = samples()
-    assert len(chosen_ids(frame, rule(10, cluster_from="rest"))) == 10 + 4
-    assert 10 <= len(chosen_ids(frame, rule(10))) < 10 + 4
 
 
 def test_the_number_of_clusters_follows_the_data() -> None:

@@ -23,7 +23,6 @@ from gateau_dagster.selection.combine import (
     with_reasons,
 )
 from gateau_dagster.selection.presets import (
-    PRESET_FUNCTIONS,
     Measures,
     PresetScores,
     check,
@@ -38,39 +37,11 @@ from tests.selection.builders import cam_table, perplexity_table, slow_combine
 
 SHORT, LONG = [6.0, 2.0, 30.0, 5.0], [2.0, 2.5, 31.0, 4.0]
 SEGMENTS, CAS = [[9.0, 2.0, 8.0], [4.0, 4.0, 2.5], [30.0], [4.0, 6.0, 4.5]], [0.4, 0.9, None, 0.6]
-CONTEXTS, VISIBLE = [24, 20, 6, 24], [8, 8, 6, 8]
 
 
 @pytest.fixture
 def frames() -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    return (
-        perplexity_table(SHORT, context_tokens=VISIBLE),
-        perplexity_table(LONG, context_tokens=CONTEXTS),
-        cam_table(SEGMENTS, CAS),
-    )
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_columns_hold_what_the_presets_compute(frames, preset: Preset) -> None:
-    measures = Measures(
-        perplexity_short=np.array(SHORT),
-        perplexity_long=np.array(LONG),
-        cas=np.array([0.4, 0.9, np.nan, 0.6]),
-        probability_short=1 / np.array(SHORT),
-        probability_long=1 / np.array(LONG),
-        far_gain=np.array([0.4, 0.9, np.nan, 0.6]) / 4,
-    )
-    wanted = PRESET_FUNCTIONS[preset](measures)
-    found = combine(*frames, preset=preset, alpha=0.8).sort("sample_id")
-    assert found["hmp"].to_list() == wanted.hmp.tolist()
-    assert found["score"].to_list() == wanted.score(0.8).tolist()
-    assert found["cas"].is_null().to_list() == [False, False, True, False]
-    for name in ("hmp", "cas", "score", "rank"):
-        assert found[name].equals(found[f"{name}_{preset}"])
-    assert found["perplexity_short"].to_list() == SHORT
-    assert found["perplexity_long"].to_list() == LONG
-    assert found["context_tokens"].to_list() == CONTEXTS
-    assert found["segments"].to_list() == [3, 3, 1, 3]
+    return perplexity_table(SHORT), perplexity_table(LONG), cam_table(SEGMENTS, CAS)
 
 
 def test_the_promised_columns_come_first_and_rows_by_rank(frames) -> None:
@@ -79,41 +50,6 @@ def test_the_promised_columns_come_first_and_rows_by_rank(frames) -> None:
     assert found.columns[: len(promised)] == promised.names()
     assert found["rank"].to_list() == [1, 2, 3, 4]
     assert found["score"].is_sorted(descending=True)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("preset", PRESETS)
-def test_null_cas_ranks_last_by_hmp(preset: Preset, alpha: float) -> None:
-    found = combine(
-        perplexity_table([50.0, 2.0, 60.0, 3.0]),
-        perplexity_table([3.0, 2.5, 2.0, 2.9]),
-        cam_table([[3.0], [4.0, 2.0], [], [9.0, 2.0]], [None, 0.9, None, 0.5]),
-        preset=preset,
-        alpha=alpha,
-    )
-    last = found.tail(2)
-    assert last["cas"].is_null().all()
-    assert last["sample_id"].to_list() == ["s2", "s0"]
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_ties_break_by_id_and_the_order_of_rows_does_not_matter(preset: Preset) -> None:
-    ids = ["b", "d", "a", "c"]
-    parts = (perplexity_table([2.0] * 4, ids=ids), perplexity_table([2.0] * 4, ids=ids))
-    cam = cam_table([[2.0, 2.0]] * 4, [0.5] * 4, ids=ids)
-    found = combine(*parts, cam, preset=preset, alpha=0.8)
-    assert found["sample_id"].to_list() == ["a", "b", "c", "d"]
-    again = combine(
-        parts[0].reverse(), parts[1].lazy(), cam.sample(fraction=1, shuffle=True, seed=3), preset=preset, alpha=0.8
-    )
-    assert again.equals(found)
-
-
-def test_tables_that_do_not_go_together_are_an_error_that_names_the_samples(frames) -> None:
-    """Each problem by itself: test_problems_of_all_shards_are_told_at_once."""
-    short, long, cam = frames
-    with refused("storage.out_of_date", "perplexity/long.*s0"):
-        combine(short, pl.concat([long, long.head(1)]), cam, preset="robust", alpha=0.8)
 
 
 def test_samples_without_a_score_have_their_reasons() -> None:
@@ -289,20 +225,6 @@ def test_null_cas_is_last_whatever_the_probabilities(alpha: float) -> None:
     assert alpha == 0 or best > other
 
 
-def test_softmax_over_raw_perplexities_is_one_hot_and_ranks_the_noisiest_sample_first(measures: Measures) -> None:
-    """Show why there is a preset of our own."""
-    noisy = Measures(
-        perplexity_short=np.array([6.0, 2.0, 5.0, 900.0]),
-        perplexity_long=np.array([1.1, 2.0, 5.0, 890.0]),
-        probability_short=np.array([0.3, 0.6, 0.4, 0.002]),
-        probability_long=np.array([0.9, 0.6, 0.4, 0.003]),
-        cas=np.array([0.5, 0.5, 0.5, 0.5]),
-        far_gain=np.array([0.8, 0.0, 0.0, 1e-5]),
-    )
-    assert np.allclose(paper(noisy).score(0.8), 0.25, atol=1e-9)
-    assert robust(noisy).score(0.8).argmax() == 0
-
-
 def test_robust_refuses_a_probability_that_is_not_finite(measures: Measures) -> None:
     broken = Measures(**{**vars(measures), "probability_short": np.array([1.0, math.nan, 0.2, 0.3])})
     with pytest.raises(ValueError, match="not finite"):
@@ -355,10 +277,12 @@ def joined(tables: Tables, shards: int = 3) -> pl.DataFrame:
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("shards", [1, 3, 80])
 def test_shard_by_shard_is_sample_by_sample(shards: int, preset: Preset) -> None:
-    for seed in range(3):
+    """Among them equal samples, which the id orders, and samples without CAS, which are last."""
+    for seed, alpha in enumerate((0.7, 0.0, 0.5, 1.0)):
         tables = random_tables(seed)
-        found = ranked(joined(tables, shards), preset=preset, alpha=0.7)
-        wanted = slow_combine(*tables.values(), preset=preset, alpha=0.7)
+        found = ranked(joined(tables, shards), preset=preset, alpha=alpha)
+        wanted = slow_combine(*tables.values(), preset=preset, alpha=alpha)
+        assert shards > 1 or found.equals(combine(*tables.values(), preset=preset, alpha=alpha))
         assert found.height > 40
         assert found.equals(wanted.select(pl.col(name).cast(kind) for name, kind in found.schema.items()))
 
@@ -470,39 +394,13 @@ def test_both_terms_count_where_the_score_follows_both(forty: pl.DataFrame) -> N
         assert not found.degenerate and found.sentence == "robust: 40 distinct scores in 40 samples; both terms count."
 
 
-FOLLOWS = r"\(.Spearman. with the score {}; {} 0\.\d\d\)"
-
-
 @pytest.mark.parametrize(
     ("hmp", "cas", "alpha", "wanted"),
     [
-        (
-            1.0,
-            0.05,
-            0.5,
-            "long-model gain decides the rank " + FOLLOWS.format(r"1\.00", "far-segment gain") + " at equal weights",
-        ),
-        (
-            0.05,
-            1.0,
-            0.5,
-            "far-segment gain decides the rank " + FOLLOWS.format(r"1\.00", "long-model gain") + " at equal weights",
-        ),
-        (1.0, 0.05, 0.8, r"long-model gain decides the rank \(.*\) with the weight 0\.8"),
-        (0.05, 1.0, 0.25, r"far-segment gain decides the rank \(.*\) with the weight 0\.75"),
-        (
-            1.0,
-            0.6,
-            0.5,
-            "long-model gain leads the rank " + FOLLOWS.format(r"0\.[89]\d", "far-segment gain") + " at equal weights",
-        ),
-        (1.0, 0.6, 0.3, r"long-model gain leads the rank \(.*\) with the weight 0\.3"),
-        (
-            1.0,
-            1.0,
-            0.5,
-            r"neither term decides the rank alone \(.*: long-model gain 0\.[67]\d, far-segment gain 0\.[67]\d\)",
-        ),
+        (1.0, 0.05, 0.5, r"long-model gain decides the rank \(.* 1\.00; far-segment gain 0\.\d\d\) at equal weights"),
+        (0.05, 1.0, 0.25, r"far-segment gain decides the rank \(.* 1\.00; .*\) with the weight 0\.75"),
+        (1.0, 0.6, 0.5, r"long-model gain leads the rank \(.* 0\.[89]\d; far-segment gain 0\.\d\d\) at equal weights"),
+        (1.0, 1.0, 0.5, r"neither term decides the rank alone \(.*: .* gain 0\.[67]\d, far-segment gain 0\.[67]\d\)"),
     ],
 )
 def test_the_sentence_names_the_term_that_makes_the_rank(

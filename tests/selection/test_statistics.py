@@ -73,14 +73,6 @@ def test_auroc_counts_the_pairs_in_order(pairs: list[tuple[float, bool]]) -> Non
     assert auroc(scores, labels) == pytest.approx(won / (len(positive) * len(negative)), rel=1e-12)
 
 
-def test_auroc_of_perfect_wrong_and_constant_scores() -> None:
-    labels = [True, False, True, False]
-    assert auroc([4, 1, 3, 2], labels) == 1.0
-    assert auroc([1, 4, 2, 3], labels) == 0.0
-    assert auroc([5, 5, 5, 5], labels) == 0.5
-    assert spearman([1.0, 1.0], [1.0, 2.0]) is None
-
-
 @given(st.lists(st.tuples(st.none() | st.integers(-2, 2).map(float), st.booleans()), min_size=2, max_size=15))
 def test_samples_without_a_score_are_the_last(pairs: list[tuple[float | None, bool]]) -> None:
     assume({label for _, label in pairs} == {True, False})
@@ -103,5 +95,7 @@ def test_precision_is_the_mean_over_all_ways_to_break_ties(pairs: list[tuple[flo
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=20))
 def test_spearman_is_scipys(pairs: list[tuple[int, int]]) -> None:
     first, second = ([float(value) for value in side] for side in zip(*pairs, strict=True))
-    assume(len(set(first)) > 1 and len(set(second)) > 1)
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert spearman(first, second) is None
+        return
     assert spearman(first, second) == pytest.approx(scipy.stats.spearmanr(first, second)[0], abs=1e-12)

@@ -17,15 +17,8 @@ from tests.selection.test_forecast import pool, probabilities, token_sums
     [
         ({}, "fraction (10 %)"),
         ({"fraction": 0.325}, "fraction (32.5 %)"),
-        ({"count": 4300}, "count (4,300)"),
-        ({"count": 9, "per_document": 2}, "count (9), at most 2 of a document"),
-        ({"rule": "token_budget", "budget": 2_000_000}, "a budget of 2,000,000 tokens"),
-        ({"rule": "per_source", "count": 9}, "count (9), each source its share"),
+        ({"count": 4300, "per_document": 2}, "count (4,300), at most 2 of a document"),
         ({"rule": "per_source_tokens", "budget": 7}, "a budget of 7 tokens, the same percentage of every source"),
-        (
-            {"rule": "diverse", "encoder": "e", "per_cluster": 2},
-            "fraction (10 %), and the 2 best of every cluster besides",
-        ),
     ],
 )
 def test_the_rule(options: dict[str, Any], phrase: str) -> None:
