@@ -228,12 +228,6 @@ def test_agreement_and_single_methods_leave_nothing_disputed() -> None:
     assert most_disputed(orders_of(("a",), alike[:1]), "xyz", most=9) == []
 
 
-def test_opposite_orders_dispute_the_ends() -> None:
-    found = most_disputed(orders_of(("a", "b"), np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])), "xyz", most=9)
-    assert [(one.sample_id, one.ranks) for one in found] == [("x", (1, 3)), ("z", (3, 1))]
-    assert found[0].spread == pytest.approx(1 / 3)  # places 1/6 and 5/6
-
-
 def test_places_are_those_of_a_plain_sort() -> None:
     given = frame().sort("sample_id")
     orders = read_orders(given, NAMES)
@@ -243,21 +237,6 @@ def test_places_are_those_of_a_plain_sort() -> None:
         assert sorted(known, key=known.__getitem__) == expected
         assert sorted(known.values()) == list(range(1, len(expected) + 1))
         assert orders.scored[row] == len(expected)
-
-
-def test_the_first_of_a_method_are_never_samples_without_a_score() -> None:
-    orders = read_orders(frame(nulls=0.9).sort("sample_id"), NAMES)
-    row = NAMES.index("c")
-    assert 0 < orders.scored[row] < 30
-    assert orders.first(row, 30).sum() == orders.scored[row]
-    assert not orders.first(row, 30)[np.isnan(orders.scores[row])].any()
-    assert not orders.first(NAMES.index("nothing"), 30).any()
-
-
-def test_some_rows_are_ranked_among_themselves() -> None:
-    orders = read_orders(frame().sort("sample_id"), ("flat",))
-    rows = np.arange(60) % 2 == 0
-    assert orders.of(rows).places.tolist() == [list(range(1, 31))]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -312,17 +291,6 @@ def test_the_expected_overlap_is_the_mean_over_random_orders() -> None:
     largest = max(len(drawn[0][0]), len(drawn[1][0]))
     assert found.expected == pytest.approx(math.fsum(common) / len(common) / largest)
     assert found.expected != pytest.approx(0.3)  # what it would be had both scored all
-
-
-def test_two_orders_by_chance_overlap_as_expected() -> None:
-    rng = np.random.default_rng(3)
-    orders = compare_pairs(
-        read_orders(frame(4000).with_columns(**{"score:a": rng.random(4000), "score:c": rng.random(4000)}), ("a", "c")),
-        levels(4000),
-    )
-    for level, share in zip(orders[0].overlaps, (0.1, 0.3, 0.5), strict=True):
-        assert level.expected == pytest.approx(share)
-        assert level.overlap == pytest.approx(share, abs=0.04)
 
 
 def test_kendall_of_many_samples_is_taken_over_a_fixed_sample_of_them() -> None:

@@ -154,9 +154,3 @@ def test_a_model_of_the_hub_is_known_by_its_local_copy(tmp_path: Path, monkeypat
     (copy / "snapshots" / "c0ffee" / "config.json").write_text(json.dumps(content))
     with refused("models.reward", r"car\.model.*org/rater.*LlamaForCausalLM"):
         check_known_models("org/rater")
-
-
-def test_an_encoder_has_a_table() -> None:
-    models = {"mini": {"path": "a/mini", "task": "embedding"}}
-    config = configured(method="length", models=models, rule="diverse", encoder="mini")
-    assert [*sample_tables(config)] == ["embedding/mini"]

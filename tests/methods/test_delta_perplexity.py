@@ -1,7 +1,6 @@
 """The method `delta_perplexity`: its table from a model, its scores from the table, and bad configurations."""
 
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,11 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.delta_perplexity import COLUMNS
 from gateau_dagster.models.loaded import ForwardWork
-from gateau_dagster.scoring.dependency_scores import choose_pairs
 from tests.kit.error_codes import refused
-from tests.kit.tiny_models import loaded_model, tokenizer
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
-from tests.scoring.builders import reference_model, reference_parts, slow_lds, slow_perplexities
+from tests.scoring.builders import slow_lds
 
 OPTIONS = {"segment_length": 64, "pairs": 9, "threshold": -0.04}
 TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64
@@ -58,19 +55,6 @@ def perplexities(found: pl.DataFrame) -> dict[str, tuple[list[float], dict[tuple
         name: (alone, dict(zip(zip(later, earlier, strict=True), behind, strict=True)))
         for name, alone, later, earlier, behind in lists.select(columns).iter_rows()
     }
-
-
-def test_perplexities_agree_with_one_pass_each() -> None:
-    twin = reference_model(loaded_model("llama").model)
-    found = perplexities(rows())
-    assert set(found) == {"a", "b"}
-    for sample in prose()[:2]:
-        ids = [*chain(*reference_parts(tokenizer(), sample, "gateau"))][1:]
-        pairs = choose_pairs(len(ids) // 64, 9, sample.digest)
-        alone, behind = slow_perplexities(twin, ids, 64, pairs)
-        got_alone, got_behind = found[sample.sample_id]
-        assert got_alone == pytest.approx(alone, rel=TOLERANCE)
-        assert got_behind == pytest.approx(behind, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(

@@ -77,12 +77,6 @@ def test_against_plain_loops(top: str, alpha: float, monkeypatch: pytest.MonkeyP
         assert both[sample] == pytest.approx(alpha * guidance + (1 - alpha) * gain, rel=1e-9)
 
 
-def test_no_far_segment_is_no_gain() -> None:
-    found = made()
-    found["cam"] = found["cam"].with_columns(pl.col("far_probability").list.eval(pl.element() * 0))
-    assert set(run("far_gain_fg", found).values()) == {0.0}
-
-
 @pytest.mark.parametrize(("near", "gains"), [(0, True), (1, False)])
 def test_a_lone_segment_counts_where_it_is_far(near: int, gains: bool) -> None:
     """theta_A sees no token of a far one; the robust preset has no CAS for either."""

@@ -45,10 +45,6 @@ def test_gateau_that_chooses_has_the_preset_of_the_selection() -> None:
     assert chosen_methods(compared)["gateau"].reads() == {"combined_scores": ["sample_id", "score_paper"]}
 
 
-def test_a_sample_without_cas_has_no_score_by_cam_alone() -> None:
-    assert run("cam")["s1"] is None
-
-
 def test_unnormalised_against_plain_loops() -> None:
     hmp = [short - long for short, long in zip(PPL_SHORT, PPL_LONG, strict=True)]
     total = math.fsum(math.exp(value) for value in hmp)

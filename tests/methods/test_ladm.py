@@ -90,11 +90,6 @@ def test_weights_are_no_part_of_what_the_model_computes() -> None:
     assert set(settings()) - set(settings(variant="program")) == {"local_spans", "first_scored"}
 
 
-def test_another_model_has_a_table_of_its_own() -> None:
-    (table,) = method_of("ladm", options={"model": "tiny"}, models={"tiny": {"path": "a/tiny"}}).tables()
-    assert (table.asset, table.model) == ("span_attention/tiny", "tiny")
-
-
 @pytest.mark.parametrize(
     ("options", "characters", "said"),
     [

@@ -124,11 +124,6 @@ def test_the_order_of_the_rows_does_not_matter(pick: str) -> None:
     assert found.group_by("cluster").len()["len"].max() == 3 and found["cluster"].n_unique() == 7
 
 
-def test_a_small_cluster_gives_all_it_has() -> None:
-    frame, groups, _ = embeddings()
-    assert pre_experience_sample(frame, options(per_cluster=10)).height == len(groups)
-
-
 def test_fewer_samples_than_clusters_are_an_error() -> None:
     assert PreExperienceOptions().clusters == 100 and PreExperienceOptions().per_cluster == 10
     with refused("selection.clusters", "32.*100"):

@@ -102,14 +102,6 @@ def test_the_defaults_keep_the_dump_of_earlier_stores() -> None:
     assert dumped == {"encoder": "mini", "sources": ["wanted", "other wanted"], "nearest": 5}
 
 
-def test_it_reads_embeddings_that_are_there() -> None:
-    config = with_target()
-    (table,) = [each for each in sample_tables(config).values() if each.asset == "embedding/mini"]
-    assert table.model == "mini"
-    reads = {"raw_long_sft": ["sample_id", "source"], "embedding/mini": ["sample_id", "embedding"]}
-    assert chosen_methods(config)["target"].reads() == reads
-
-
 @pytest.mark.parametrize(
     ("sources", "refusal", "warnings"),
     [
