@@ -114,18 +114,6 @@ def slow_per_source_tokens(samples: pl.DataFrame, budget: int) -> list[str]:
     return [sample_id for _, sample_id in sorted(chosen)]
 
 
-def slow_beyond_the_best(samples: pl.DataFrame, most: int) -> dict[str, str]:
-    """The samples that are no candidates, each with the best one of its document: counted down the ranking."""
-    seen: dict[str, list[str]] = {}
-    beyond = {}
-    for row in slow_order(samples):
-        better = seen.setdefault(row["document"], [])
-        if len(better) >= most:
-            beyond[row["sample_id"]] = better[0]
-        better.append(row["sample_id"])
-    return beyond
-
-
 def slow_largest_remainder(weights: dict[str, int], count: int) -> dict[str, int]:
     """In whole numbers: count * weight = quota * total + remainder."""
     total = sum(weights.values())

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateau_dagster.config import SelectionConfig
 from gateau_dagster.config.selection import RuleConfig
@@ -25,7 +27,6 @@ from tests.kit.error_codes import refused
 from tests.selection.builders import (
     Row,
     ranking,
-    slow_beyond_the_best,
     slow_largest_remainder,
     slow_order,
     slow_per_source_tokens,
@@ -39,6 +40,7 @@ RULES = [
     RuleConfig(rule="per_source", fraction=0.5, short_source="share"),
     RuleConfig(rule="per_source_tokens", budget=200, short_source="share"),
     RuleConfig(rule="diverse", count=4, encoder="mini", clusters=3),
+    RuleConfig(rule="ccs", count=9),
 ]
 
 
@@ -254,64 +256,87 @@ def test_sharing_goes_on_while_it_makes_further_sources_short() -> None:
     assert source_counts(counts, {"a": 2, "b": 3, "c": 4}, rule, count=30) == {"a": 2, "b": 3, "c": 4}
 
 
-LIMITS = (1, 2, 5)
+def excluding(seed: int) -> pl.DataFrame:
+    """The samples of `many` with classes of dependency and few documents; some have the text of another one."""
+    frame, rng = many(seed), np.random.default_rng(seed)
+    texts, documents = rng.integers(0, 25, frame.height), rng.integers(0, 12, frame.height)
+    kinds = ["closed_book", "one_far", "unpredictable", None]
+    return frame.with_columns(
+        digest=pl.Series([f"t{number}" for number in texts]),
+        document=pl.Series([f"d{number}" for number in documents]),
+        dependency=pl.Series([kinds[number] for number in rng.integers(0, 4, frame.height)]),
+    )
 
 
-def samples(seed: int = 3, documents: int = 12) -> pl.DataFrame:
-    frame = many(seed)
-    drawn = np.random.default_rng(seed + 100).integers(0, documents, frame.height)
-    return frame.with_columns(document=pl.Series([f"d{number}" for number in drawn]))
+Excluded = dict[str, tuple[str, str]]
+
+
+def slow_candidates(samples: pl.DataFrame, rule: RuleConfig) -> tuple[list[Row], Excluded]:
+    """Return the rows from which the rule chooses, and the setting that excludes a sample, with what its reason names.
+
+    Rows without a score are the last; one that loses its score is before these.
+    """
+    excluded: Excluded = {}
+    scored = slow_order(samples)
+    for row in scored:
+        if row["dependency"] in rule.drop:
+            excluded[row["sample_id"]] = ("selection.drop", row["dependency"])
+    unscored = [row for row in samples.sort("sample_id").iter_rows(named=True) if row["score"] is None]
+    rows = sorted([*scored, *unscored], key=lambda row: row["sample_id"] in excluded or row["score"] is None)
+    if rule.duplicates == "one":
+        first = {row["digest"]: row["sample_id"] for row in reversed(rows)}
+        for row in rows:
+            if row["sample_id"] != first[row["digest"]] and row["score"] is not None:
+                excluded.setdefault(row["sample_id"], ("selection.duplicates", first[row["digest"]]))
+        rows = [row for row in rows if row["sample_id"] == first[row["digest"]]]
+    better: dict[str, list[str]] = {}
+    for row in rows:
+        if row["score"] is None or row["sample_id"] in excluded:
+            continue
+        best = better.setdefault(row["document"], [])
+        if len(best) >= (rule.per_document or len(rows)):
+            excluded[row["sample_id"]] = ("selection.per_document", best[0])
+        best.append(row["sample_id"])
+    return rows, excluded
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 1000),
+    per_document=st.sampled_from([None, 1, 2, 5, 40]),
+    duplicates=st.sampled_from(["one", "keep"]),
+    drop=st.sampled_from([[], ["closed_book"], ["closed_book", "unpredictable"]]),
+)
+def test_a_rule_chooses_from_the_candidates_as_it_does_from_all(
+    rule: RuleConfig, seed: int, per_document: int | None, duplicates: str, drop: list[str]
+) -> None:
+    """A fraction is of all samples with a score, and every sample that is excluded has its reason."""
+    more = {"per_document": per_document, "duplicates": duplicates, "drop": drop}
+    samples, limited = excluding(seed), RuleConfig.model_validate(rule.model_dump() | more)
+    rows, excluded = slow_candidates(samples, limited)
+    left = samples.filter(pl.col("sample_id").is_in([row["sample_id"] for row in rows])).with_columns(
+        digest="sample_id", score=pl.when(~pl.col("sample_id").is_in([*excluded])).then("score")
+    )
+    wanted = 0 if rule.budget is not None else rule.chosen(samples["score"].count())
+    chosen = chosen_ids(samples.sample(fraction=1, shuffle=True, seed=seed), limited)
+    assert chosen == chosen_ids(left, rule.taking(count=wanted) if wanted else rule)
+    out = left_out(samples, limited, chosen)
+    assert out.rows["sample_id"].to_list() == sorted(excluded)
+    for sample_id, reason in out.rows.iter_rows():
+        setting, name = excluded[sample_id]
+        assert reason.startswith(f"{setting}: ") and re.search(rf"\b{name}\b", reason)
+    by_setting = Counter(setting for setting, _ in excluded.values())
+    assert (out.dropped, out.repeats) == (by_setting["selection.drop"], by_setting["selection.duplicates"])
+    assert out.beyond_the_best == by_setting["selection.per_document"]
+    ids = [row["sample_id"] for row in rows]
+    before = Counter(excluded[one][0] for one in ids[: ids.index(chosen[-1])] if one in excluded)
+    assert out.passed_over == before["selection.per_document"]
+    assert out.unfilled == max(0, wanted - (len(chosen) if per_document else left["score"].count()))
 
 
 def limited(rule: RuleConfig, most: int) -> RuleConfig:
     return RuleConfig.model_validate(rule.model_dump() | {"per_document": most})
-
-
-@pytest.mark.parametrize("most", LIMITS)
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
-def test_no_document_gives_more_than_its_best(rule: RuleConfig, most: int) -> None:
-    for seed in range(5):
-        frame = samples(seed)
-        found = chosen_ids(frame, limited(rule, most))
-        order = [row["sample_id"] for row in slow_order(frame)]
-        assert found and found == [one for one in order if one in set(found)], "best rank first"
-        assert not slow_beyond_the_best(frame, most).keys() & set(found)
-        of = dict(frame.select("sample_id", "document").iter_rows())
-        assert max(Counter(of[one] for one in found).values()) <= most
-        shuffled = frame.sample(fraction=1, shuffle=True, seed=seed)
-        assert chosen_ids(shuffled, limited(rule, most)) == found
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
-def test_a_limit_that_no_document_reaches_changes_nothing(rule: RuleConfig) -> None:
-    frame = samples()
-    assert chosen_ids(frame, limited(rule, 40)) == chosen_ids(frame, rule) == chosen_ids(frame.drop("document"), rule)
-    assert left_out(frame, limited(rule, 40), chosen_ids(frame, rule)).rows.is_empty()
-
-
-@pytest.mark.parametrize("most", LIMITS)
-def test_the_rules_choose_from_what_is_left_as_they_do_from_all(most: int) -> None:
-    for seed in range(5):
-        frame = samples(seed)
-        beyond = list(slow_beyond_the_best(frame, most))
-        left = frame.with_columns(score=pl.when(~pl.col("sample_id").is_in(beyond)).then("score"))
-        budget = RuleConfig(rule="token_budget", budget=150)
-        assert chosen_ids(frame, limited(budget, most)) == slow_token_budget(left, 150)
-        by_source = RuleConfig(rule="per_source_tokens", budget=100, short_source="share")
-        assert chosen_ids(frame, limited(by_source, most)) == slow_per_source_tokens(left, 100)
-        wanted = RuleConfig(fraction=0.3).chosen(37)
-        best = [row["sample_id"] for row in slow_order(left)][:wanted]
-        assert chosen_ids(frame, limited(RuleConfig(fraction=0.3), most)) == best
-
-
-def test_quotas_of_sources_hold() -> None:
-    frame = samples(documents=25)
-    rule = RuleConfig(rule="per_source", count=12, short_source="share")
-
-    def taken(ids: list[str]) -> dict[str, int]:
-        return Counter(frame.filter(pl.col("sample_id").is_in(ids))["source"])
-
-    assert taken(chosen_ids(frame, limited(rule, 2))) == taken(chosen_ids(frame, rule))
 
 
 def test_a_source_that_the_limit_leaves_short_is_an_error_that_names_it() -> None:
@@ -322,22 +347,6 @@ def test_a_source_that_the_limit_leaves_short_is_an_error_that_names_it() -> Non
     tokens = limited(RuleConfig(rule="per_source_tokens", budget=60), 1)
     with refused("selection.too_few", r"'law'.*1.*selection\.per_document.*1"):
         chosen_ids(frame, tokens)
-
-
-@pytest.mark.parametrize("most", LIMITS)
-def test_what_is_left_out_is_counted_with_its_reason(most: int) -> None:
-    frame = samples()
-    rule = limited(RuleConfig(fraction=0.4), most)
-    chosen = chosen_ids(frame, rule)
-    found = left_out(frame, rule, chosen)
-    wanted = slow_beyond_the_best(frame, most)
-    assert found.rows["sample_id"].to_list() == sorted(wanted)
-    for sample_id, reason in found.rows.iter_rows():
-        matched = re.fullmatch(r"selection\.per_document: (\d) samples? ranks? better .* '(s\d\d)'", reason)
-        assert matched and matched.groups() == (str(most), wanted[sample_id])
-    order = [row["sample_id"] for row in slow_order(frame)]
-    assert found.passed_over == sum(order.index(one) < order.index(chosen[-1]) for one in wanted)
-    assert found.unfilled == max(0, RuleConfig(fraction=0.4).chosen(37) - len(chosen))
 
 
 def test_a_sample_that_cannot_be_chosen_takes_no_place() -> None:
@@ -352,8 +361,8 @@ def test_a_sample_that_cannot_be_chosen_takes_no_place() -> None:
 
 
 def test_what_documents_cannot_give_is_known_before_any_score() -> None:
-    for seed, most in enumerate(LIMITS):
-        frame = samples(seed)
+    for seed, most in enumerate((1, 2, 5)):
+        frame = excluding(seed)
         rows = frame.select("source", "document").rows()
         wanted = Counter({pair: min(count, most) for pair, count in Counter(rows).items()})
         by_source = {source: sum(wanted[pair] for pair in wanted if pair[0] == source) for source, _ in rows}
@@ -363,40 +372,6 @@ def test_what_documents_cannot_give_is_known_before_any_score() -> None:
     check_data({"law": 6, "web": 6}, rule, left={"law": 3, "web": 6})
     with refused("selection.too_few", "'law'.*2.*6.*6.*3"):
         check_data({"law": 6, "web": 6}, rule, left={"law": 2, "web": 6})
-
-
-def repeated(seed: int = 3) -> pl.DataFrame:
-    """The samples of `many`, of which several have one text; a text may be in several sources."""
-    frame = many(seed)
-    drawn = np.random.default_rng(seed + 200).integers(0, 25, frame.height)
-    return frame.with_columns(digest=pl.Series([f"t{number}" for number in drawn]))
-
-
-def slow_one_of_each(samples: pl.DataFrame) -> list[Row]:
-    """Order samples with a score before the others, and keep the first of each text."""
-    order = slow_order(samples)
-    rows = [*order, *(row for row in samples.sort("sample_id").iter_rows(named=True) if row["score"] is None)]
-    first = {row["digest"]: row for row in reversed(rows)}
-    return [row for row in rows if first[row["digest"]] is row]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
-def test_one_of_identical_texts_is_chosen_and_others_fill_up_the_count(rule: RuleConfig) -> None:
-    for seed in range(5):
-        frame = repeated(seed)
-        left = slow_one_of_each(frame)
-        alone = frame.filter(pl.col("sample_id").is_in([row["sample_id"] for row in left]))
-        found = chosen_ids(frame.sample(fraction=1, shuffle=True, seed=seed), rule)
-        count = rule if rule.budget is not None else rule.taking(count=rule.chosen(frame["score"].count()))
-        assert found == chosen_ids(alone, count)
-        kept = chosen_ids(frame, rule.model_copy(update={"duplicates": "keep"}))
-        assert kept == chosen_ids(frame.with_columns(digest="sample_id"), rule)
-        if rule.rule == "top":
-            assert len(found) == min(len(kept), alone["score"].count())
-        out = left_out(frame, rule, found)
-        scored = {row["sample_id"] for row in slow_order(frame)}
-        assert {*out.rows["sample_id"]} == scored - {row["sample_id"] for row in left}
-        assert (out.repeats, out.passed_over) == (out.rows.height, 0)
 
 
 def test_a_repeated_text_that_cannot_be_chosen_takes_no_place() -> None:
@@ -417,15 +392,6 @@ def test_fewer_texts_than_are_asked_for_are_all_chosen_and_that_is_said() -> Non
         assert out.rows["reason"][0].startswith("selection.duplicates: one: its texts are those of 's00'")
 
 
-def test_documents_are_limited_among_different_texts() -> None:
-    frame = ranking(["law"] * 5, digest=[*"aabcd"], document=["x"] * 4 + ["y"])
-    rule = RuleConfig(fraction=1, per_document=2)
-    chosen = chosen_ids(frame, rule)
-    out = left_out(frame, rule, chosen)
-    assert chosen == ["s00", "s02", "s04"]
-    assert (out.rows["sample_id"].to_list(), out.repeats, out.passed_over) == (["s01", "s03"], 1, 1)
-
-
 def test_what_different_texts_cannot_give_is_known_before_any_score() -> None:
     samples = pl.DataFrame({"source": ["law"] * 6 + ["web"] * 6, "digest": [*"abcdef"] + ["t"] * 5 + ["a"]})
     shares = {"rule": "per_source", "shares": {"law": 1, "web": 1}}
@@ -436,23 +402,3 @@ def test_what_different_texts_cannot_give_is_known_before_any_score() -> None:
     check_data(*countable_samples(samples, RuleConfig(rule="per_source", fraction=1)))
     with refused("selection.clusters", "9"):
         check_data(*countable_samples(samples, RuleConfig(rule="diverse", encoder="e", clusters=9)))
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
-def test_samples_of_a_dropped_dependency_are_as_if_they_had_no_score(rule: RuleConfig) -> None:
-    kinds = ["closed_book", "one_far", "unpredictable", None]
-    samples = many().with_columns(
-        dependency=pl.Series([kinds[row % 4] for row in range(many().height)], dtype=pl.String)
-    )
-    dropping = RuleConfig.model_validate(rule.model_dump() | {"drop": ["closed_book", "unpredictable"]})
-    gone = pl.col("dependency").is_in(["closed_book", "unpredictable"]).fill_null(False)
-    blank = samples.with_columns(score=pl.when(~gone).then("score"))
-    # A fraction still refers to all samples with a score.
-    fixed = rule if rule.budget is not None else rule.taking(count=rule.chosen(samples["score"].count()))
-    chosen = chosen_ids(samples, dropping)
-    assert chosen == chosen_ids(blank, fixed)
-    out = left_out(samples, dropping, chosen)
-    wanted = samples.filter(gone, pl.col("score").is_not_null())["sample_id"].sort().to_list()
-    assert wanted and out.dropped == len(wanted)
-    dropped = out.rows.filter(pl.col("reason").str.starts_with("selection.drop: its dependency is "))
-    assert dropped["sample_id"].to_list() == wanted
