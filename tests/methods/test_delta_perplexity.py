@@ -1,7 +1,6 @@
 """The method `delta_perplexity`: its table from a model, its scores from the table, and bad configurations."""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -11,9 +10,8 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.delta_perplexity import COLUMNS
 from gateau_dagster.models.loaded import ForwardWork
-from tests.kit.error_codes import refused
 from tests.methods import measured
-from tests.methods.configured import method_of, scores_of
+from tests.methods.configured import scores_of
 from tests.methods.measured import prose
 from tests.scoring.builders import slow_lds
 
@@ -76,24 +74,3 @@ def test_scores_agree_with_the_definitions(options: dict[str, Any], slow: dict[s
         want = slow_lds(alone, behind, **({"threshold": -0.04, "segments": len(alone)} | slow))
         assert got.pop(name) == pytest.approx(want, rel=1e-9) and want != 0
     assert not got
-
-
-def test_only_segments_and_pairs_are_what_the_model_computes() -> None:
-    def settings(**options: Any) -> Any:
-        return method_of("delta_perplexity", options=options).tables()[0].settings
-
-    assert settings() == {"segment_length": 128, "pairs": 5000}
-    assert settings(variant="program", threshold=0.3, alpha=2, window=None) == settings() != settings(pairs=9)
-
-
-def test_a_model_whose_own_window_holds_no_pair_is_known_from_its_configuration(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"max_position_embeddings": 255}')
-
-    def check(context: str, **options: Any) -> None:
-        models = {"small": {"path": str(tmp_path), "context": context}}
-        method_of("delta_perplexity", options={"model": "small", **options}, models=models).check_known_models()
-
-    with refused("methods.no_sample_fits", r"selection\.options\.delta_perplexity.*128.*255"):
-        check("window")
-    check("full")
-    check("window", segment_length=127)

@@ -2,7 +2,6 @@
 
 import re
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,7 +11,6 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.ladm import COLUMNS
 from gateau_dagster.models.loaded import ForwardWork
-from tests.kit.error_codes import refused
 from tests.kit.tiny_models import loaded_model, tokenizer
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
@@ -72,24 +70,6 @@ def test_scores_and_ablations_agree_with_the_equations(variant: str) -> None:
             assert score == pytest.approx(want, rel=1e-4) and score != 0
 
 
-def test_weights_are_no_part_of_what_the_model_computes() -> None:
-    def settings(**options: Any) -> Any:
-        return method_of("ladm", options=options).tables()[0].settings
-
-    assert settings(deviation_weight=False, interval_weight=False, position_weight=False) == settings()
-    assert settings() == {
-        "span_length": 128,
-        "first_spans": 1,
-        "local_spans": 4,
-        "earlier_stride": 4,
-        "later_stride": 4,
-        "first_scored": 16,
-        "variant": "paper",
-    }
-    assert settings(span_length=64) != settings()
-    assert set(settings()) - set(settings(variant="program")) == {"local_spans", "first_scored"}
-
-
 @pytest.mark.parametrize(
     ("options", "characters", "said"),
     [
@@ -111,17 +91,3 @@ def test_samples_too_short_for_a_score_are_warned_of(
     assert len(found) == (said is not None)
     if said is not None:
         assert re.search(said, found[0])
-
-
-def test_a_model_whose_own_window_holds_no_scored_span_is_known_from_its_configuration(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"max_position_embeddings": 1087}')
-
-    def check(context: str, **options: Any) -> None:
-        models = {"small": {"path": str(tmp_path), "context": context}}
-        options = {"model": "small", "span_length": 64, **options}
-        method_of("ladm", options=options, models=models).check_known_models()
-
-    with refused("methods.no_sample_fits", match=r"^selection\.options\.ladm: .*1088 .* 1087"):
-        check("window")
-    check("full")
-    check("window", first_scored=15)

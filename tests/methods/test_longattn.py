@@ -61,11 +61,6 @@ def test_equal_figures_are_in_the_middle() -> None:
     assert scores_of("longattn", {"long_attention/long": frame}) == {"a": 0.5, "b": 0.0}
 
 
-def test_the_weight_is_no_part_of_what_the_model_computes() -> None:
-    (table,) = method_of("longattn", options={"uniformity": 2.0, "layer": 3}).tables()
-    assert table.settings == {"layer": 3} and table.asset == "long_attention/long"
-
-
 @pytest.mark.parametrize(
     ("layers", "layer", "said"),
     [

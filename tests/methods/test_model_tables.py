@@ -19,8 +19,9 @@ from gateau_dagster.models.shapes import model_shape
 from gateau_dagster.scoring.cherry_selection import alone_prompt, cherry_prompt
 from gateau_dagster.scoring.pair_tables import CAM, pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable, SampleTokens
+from tests.kit.error_codes import refused
 from tests.kit.tiny_models import encoder, loaded_model, samples, save_encoder
-from tests.methods.configured import configured
+from tests.methods.configured import configured, method_of
 from tests.scoring.builders import scoring
 
 LIMIT = 250
@@ -207,3 +208,49 @@ def test_rows_hang_on_what_the_table_says(asset: str, tmp_path: Path) -> None:
     assert (rows(table, replace(loaded, opening=OPENING)) == found) == (table.prompt != "opened")
     assert (rows(table, loaded, "chat") == found) == (table.prompt == "none")
     assert not any(isinstance(row, Reject) for row in found)
+
+
+LADM = {"span_length": 128, "first_spans": 1, "local_spans": 4, "earlier_stride": 4, "later_stride": 4}
+LADM |= {"first_scored": 16, "variant": "paper"}
+NO_WEIGHTS = {"deviation_weight": False, "interval_weight": False, "position_weight": False}
+UNREAD = {"local_spans", "first_scored"}
+PAIRS = {"segment_length": 128, "pairs": 5000}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "settings"),
+    [
+        ("ladm", {}, LADM),
+        ("ladm", NO_WEIGHTS, LADM),
+        ("ladm", {"variant": "program"}, {k: v for k, v in LADM.items() if k not in UNREAD} | {"variant": "program"}),
+        ("delta_perplexity", {}, PAIRS),
+        ("delta_perplexity", {"variant": "program", "threshold": 0.3, "alpha": 2, "window": None}, PAIRS),
+        ("delta_perplexity", {"pairs": 9}, PAIRS | {"pairs": 9}),
+        ("longattn", {"uniformity": 2.0, "layer": 3}, {"layer": 3}),
+    ],
+)
+def test_only_what_the_model_computes_is_in_the_settings_of_a_table(
+    method: str, options: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    (table,) = method_of(method, options={"model": "tiny", **options}, models={"tiny": {"path": "a/tiny"}}).tables()
+    assert table.settings == settings
+    assert table.asset.endswith("/tiny") and table.model == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "fewest", "smaller"),
+    [("ladm", {"span_length": 64}, 1088, {"first_scored": 15}), ("delta_perplexity", {}, 256, {"segment_length": 127})],
+)
+def test_a_model_whose_own_window_holds_no_sample_is_known_from_its_configuration(
+    tmp_path: Path, method: str, options: dict[str, Any], fewest: int, smaller: dict[str, Any]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": fewest - 1}))
+
+    def check(context: str, **more: Any) -> None:
+        models = {"small": {"path": str(tmp_path), "context": context}}
+        method_of(method, options={"model": "small", **options, **more}, models=models).check_known_models()
+
+    with refused("methods.no_sample_fits", match=rf"selection\.options\.{method}.* {fewest - 1}"):
+        check("window")
+    check("full")
+    check("window", **smaller)

@@ -32,16 +32,14 @@ from gateau_dagster.scoring.span_attention import (
     _SpanCollector,
     measure_documents,
     pairwise_focus_scores,
-    sample_documents,
     span_attention_flops,
     text_ids,
 )
 from tests.kit.error_codes import refused
-from tests.kit.tiny_models import Largest, loaded_model, passages, tokenizer
+from tests.kit.tiny_models import Largest, loaded_model, tokenizer
 from tests.scoring.builders import (
     eager_matrices,
     measured_text,
-    reference_parts,
     slow_cds,
     slow_pairs,
     slow_pfs,
@@ -70,23 +68,6 @@ def test_text_agrees_with_the_equations_on_real_prose(kind: str, plan: FocusPlan
         want = _slow(matrices, plan.variant, weights)
         assert want is not None and want > 0
         assert contextual_dependency_score(measured.sums, plan, len(ids), weights) == pytest.approx(want, rel=1e-4)
-
-
-def test_sample_is_its_prompt_with_the_response() -> None:
-    loaded, work = loaded_model("llama"), ForwardWork()
-    documents = sample_documents(loaded.tokenizer, passages(), max_length=300, template="gateau")
-    measured = list(measure_documents(loaded, documents, plan=PLAN, work=work))
-    lengths = []
-    for sample, got in zip(passages(), measured, strict=True):
-        assert isinstance(got, MeasuredSpans) and (got.name, got.digest) == (sample.sample_id, sample.digest)
-        prefix, context, suffix, response = reference_parts(tokenizer(), sample, "gateau")
-        room = 300 - len(prefix + suffix + response)
-        ids = prefix + (context[-room:] if room < len(context) else context) + suffix + response
-        want = _slow(eager_matrices(loaded.model, ids), "paper", FocusWeights())
-        assert want is not None and text_score(loaded, ids, PLAN) == pytest.approx(want, rel=1e-4)
-        assert (got.tokens, got.spans) == (len(ids), len(ids) // 16)
-        lengths.append(len(ids))
-    assert len(set(lengths)) > 1 and work.tokens == sum(lengths)
 
 
 def test_short_text_costs_no_pass_and_has_no_score() -> None:

@@ -12,29 +12,29 @@ from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, de
 from tests.kit.error_codes import refused
 from tests.training.builders import agree, finish, make_spec, result_of, run, start
 
+OFFLOADED = {"zero2_offload": {"offload_optimizer"}, "zero3_offload": {"offload_optimizer", "offload_param"}}
 
-def test_presets(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("preset", ["zero1", "zero2", "zero3", *OFFLOADED])
+def test_a_preset_is_its_stage_and_agrees_with_any_training(tmp_path: Path, preset: str) -> None:
+    config = deepspeed_config(preset, folder=tmp_path)
+    assert config is not None
+    for changes in ({}, {"max_grad_norm": 0.01, "dtype": "float32"}, {"scheduler": "cosine", "batch_size": 3}):
+        assert agreed(preset, tmp_path, **changes) == config
+    zero, stage = config["zero_optimization"], int(preset[4])
+    assert zero["stage"] == stage
+    assert zero.get("stage3_gather_16bit_weights_on_model_save", False) is (stage == 3)
+    assert config["gradient_accumulation_steps"] == config["gradient_clipping"] == "auto"
+    assert "optimizer" not in config and (config.get("zero_force_ds_cpu_optimizer") is False) == (preset in OFFLOADED)
+    assert {key for key in zero if key.startswith("offload")} == OFFLOADED.get(preset, set())
+    assert all(zero[part]["device"] == "cpu" for part in OFFLOADED.get(preset, ()))
+    zero["stage"] = 9
+    assert deepspeed_config(preset, folder=tmp_path) != config, "a preset is not changed by its use"
+
+
+def test_without_deepspeed_there_are_no_settings(tmp_path: Path) -> None:
     assert deepspeed_config(None, folder=tmp_path) is None
-    for stage in (1, 2, 3):
-        config = deepspeed_config(f"zero{stage}", folder=tmp_path)
-        assert config is not None
-        assert config["zero_optimization"]["stage"] == stage
-        assert config["zero_optimization"].get("stage3_gather_16bit_weights_on_model_save", False) is (stage == 3)
-        assert config["gradient_accumulation_steps"] == config["gradient_clipping"] == "auto"
-        assert "optimizer" not in config
-        config["zero_optimization"]["stage"] = 9
-        assert deepspeed_config(f"zero{stage}", folder=tmp_path) != config, "a preset is not changed by its use"
-
-
-def test_offloading_needs_no_compiled_optimiser(tmp_path: Path) -> None:
-    for stage, parts in ((2, {"offload_optimizer"}), (3, {"offload_optimizer", "offload_param"})):
-        config = deepspeed_config(f"zero{stage}_offload", folder=tmp_path)
-        assert config is not None
-        assert config["zero_force_ds_cpu_optimizer"] is False
-        zero = config["zero_optimization"]
-        assert zero["stage"] == stage
-        assert {key for key in zero if key.startswith("offload")} == parts
-        assert all(zero[part]["device"] == "cpu" for part in parts)
+    assert agreed_deepspeed_config(TrainingConfig(), folder=tmp_path) is None
 
 
 def test_a_file_is_relative_to_the_configuration(tmp_path: Path) -> None:
@@ -152,13 +152,6 @@ def test_a_file_trains_as_one_process_without_deepspeed(
     assert (used["schedule"]["warmup_steps"], used["schedule"]["peak_learning_rate"]) == (2, 5e-3)
     assert (used["batch"]["passes"], used["batch"]["rows_per_step"]) == (2, 4)
     agree(spec, alone)
-
-
-@pytest.mark.parametrize("preset", ["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"])
-def test_presets_agree_with_any_training(tmp_path: Path, preset: str) -> None:
-    for changes in ({}, {"max_grad_norm": 0.01, "dtype": "float32"}, {"scheduler": "cosine", "batch_size": 3}):
-        assert agreed(preset, tmp_path, **changes) == deepspeed_config(preset, folder=tmp_path)
-    assert agreed_deepspeed_config(TrainingConfig(), folder=tmp_path) is None
 
 
 def test_what_training_decides_is_left_to_it(tmp_path: Path) -> None:

@@ -71,16 +71,7 @@ def test_zero3_on_packed_rows_with_skips_goes_on_after_the_death_of_a_rank(tmp_p
     assert {path.name for path in spec.output.parent.iterdir()} == {"checkpoint", "work"}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("strategy", ["all", "inner", "outer"])
-def test_zero3_packed_rows_skips_and_accumulation(tmp_path: Path, strategy: str) -> None:
-    config = whole_parts("zero3", tmp_path)
-    spec = make_spec(tmp_path, deepspeed=config, max_steps=20, skip=SKIPS | {"strategy": strategy}, **PACKED)
-    finish(start(spec, tmp_path / "spec.json"))
-    assert len(log_of(spec)) == 20
-    has_learned(compare_with_loop(spec))
-
-
+PADDED = {"batching": "padded", "pack_length": None}
 TIED: dict[str, Any] = {"tied": True, "max_steps": None, "epochs": 6.0, "gradient_checkpointing": True}
 
 
@@ -88,18 +79,30 @@ TIED: dict[str, Any] = {"tied": True, "max_steps": None, "epochs": 6.0, "gradien
 @pytest.mark.parametrize(
     ("stage", "changes"),
     [
+        *(
+            ("zero3", {"max_steps": 20, "skip": SKIPS | {"strategy": strategy}})
+            for strategy in ("all", "inner", "outer")
+        ),
         *((stage, {}) for stage in ("zero1", "zero2", "zero2_offload", "zero3_offload")),
         *((stage, TIED) for stage in ("zero3", "zero2", None)),
+        # A step is divided by its weights, whose tokens are spread unevenly over ranks and passes.
+        *(
+            (stage, {"loss": loss, "skip": None, **batching})
+            for loss in ("sequence", "far_gain")
+            for stage, batching in ((None, PADDED), ("zero2", {}), ("zero3", PADDED | {"batching": "sorted"}))
+        ),
     ],
 )
 def test_every_preset_of_deepspeed_and_none(tmp_path: Path, stage: str | None, changes: dict[str, Any]) -> None:
-    """Also with tied weights, and a last step that has rows without any label."""
+    """Also every loss and way of skipping, with tied weights, and a last step that has rows without any label."""
     training = {"max_steps": 12, "skip": SKIPS, **PACKED, **changes}
     tied, config = training.pop("tied", False), whole_parts(stage, tmp_path) if stage else None
     spec = make_spec(tmp_path, deepspeed=config, **training)
     save_model(tmp_path / "base", tied=tied)
-    assert not tied or not plan_of(spec, read_mix(spec.mix)).rows[-1]
+    mix = read_mix(spec.mix, weighted=spec.training.weighs_in_mix)
+    assert not tied or not plan_of(spec, mix).rows[-1]
     finish(start(spec, tmp_path / "spec.json"))
+    assert len(log_of(spec)) == plan_of(spec, mix).steps
     has_learned(compare_with_loop(spec))
 
 
@@ -127,20 +130,6 @@ def test_tiles_and_offloaded_checkpoints_on_two_ranks(
     agree(levers, plain)
     used = result_of(levers)["settings"]["model"]
     assert (used["offloaded_activations"], used["mlp_tile_tokens"]) == (True, 3)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("loss", ["sequence", "far_gain"])
-@pytest.mark.parametrize(("stage", "batching"), [(None, "padded"), ("zero2", "packed"), ("zero3", "sorted")])
-def test_a_step_is_divided_by_its_weights_on_two_ranks(
-    tmp_path: Path, stage: str | None, batching: str, loss: str
-) -> None:
-    """LongAlign's weights and those of far_gain: tokens of a step are spread unevenly over ranks and passes."""
-    config = None if stage is None else whole_parts(stage, tmp_path)
-    changes = {"batching": batching, "pack_length": 70 if batching == "packed" else None}
-    spec = make_spec(tmp_path, deepspeed=config, max_steps=12, loss=loss, **PACKED | changes)
-    finish(start(spec, tmp_path / "spec.json"))
-    has_learned(compare_with_loop(spec))
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """The training mix as a table: content, order, rejects; and its figures, counted by hand."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -107,37 +108,40 @@ def contains_in_order(everything: list[str], wanted: list[str]) -> bool:
     return all(name in rest for name in wanted)
 
 
-def test_no_long_sample_at_all() -> None:
-    assert build(selected(sample(0)), short(7), mix={"without_long": True})[0]["sample_id"].to_list() == ["short7"]
+ANSWER = replace(sample(1), response="the long answer " * 100)
+CONTEXT = sample(1, "the long context " * 30)
 
 
-def test_truncation_on_the_right_rejects_what_it_leaves_without_an_answer() -> None:
-    longs = selected(sample(0), sample(1, "the long context " * 30))
-    kept, nothing = build(longs, None, max_length=120)
-    assert nothing.is_empty()
-    assert kept["truncated_tokens"].to_list().count(0) == 1
-    mix, rejected = build(longs, None, max_length=120, truncation="right")
-    assert mix["sample_id"].to_list() == ["long0"]
-    assert rejected["sample_id"].to_list() == ["long1"]
-    assert rejected["reason"][0].startswith("its first answer begins after training.max_length = 120 of its ")
-    assert rejected["reason"][0].endswith("Raise it, or set training.truncation: context.")
-
-
-def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on() -> None:
+@pytest.mark.parametrize(
+    ("other", "truncation", "reason"),
+    [
+        (CONTEXT, "context", None),
+        (
+            CONTEXT,
+            "right",
+            r"^its first answer begins after .*max_length = 120 of .*truncation: context\.$",
+        ),
+        (ANSWER, "context", r"\(training\.max_length is 120\)"),
+    ],
+)
+def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on(
+    other: Sample, truncation: str, reason: str | None
+) -> None:
     seen: list[float] = []
-    training = TrainingConfig(max_length=120)
     mix, rejected, _ = build_training_mix(
-        selected(sample(0), replace(sample(1), response="the long answer " * 100)),
+        selected(sample(0), other),
         None,
         tokenizer(),
-        training=training,
+        training=TrainingConfig.model_validate({"max_length": 120, "truncation": truncation}),
         template="gateau",
         progress=lambda done, total, unit, note="": seen.append(done),
     )
-    assert mix["sample_id"].to_list() == ["long0"]
-    assert rejected["sample_id"].to_list() == ["long1"]
-    assert "(training.max_length is 120)" in rejected["reason"][0]
     assert seen == [1, 2]
+    if reason is None:
+        assert rejected.is_empty() and mix["truncated_tokens"].to_list().count(0) == 1
+        return
+    assert (mix["sample_id"].to_list(), rejected["sample_id"].to_list()) == (["long0"], ["long1"])
+    assert re.search(reason, rejected["reason"].item())
 
 
 def test_an_empty_mix_is_an_error() -> None:
@@ -240,6 +244,8 @@ def test_how_often_samples_are_taken() -> None:
     # A weight of a source that was not selected changes nothing.
     assert taken(table("a"), table("c"), weights={"a": 2, "x": 1}) == {"long": [("id0", 2)], "short": [("id0", 1)]}
     assert taken(table("a"), table("c"), weights={"a": 2}, without_long=True) == {"long": [], "short": [("id0", 1)]}
+    with refused("training.no_conversations", "short_chat"):
+        taken(table("a"), without_long=True)
     with pytest.raises(ValidationError, match="greater than or equal to 0"):
         MixConfig(weights={"a": -1})
 
@@ -249,12 +255,6 @@ def test_a_fraction_of_the_long_samples_are_the_best_ranked_ones(fraction: float
     found = taken(table(*"a" * 10), table("c", "c"), long_fraction=fraction)
     assert found["long"] == [(f"id{number}", 1) for number in range(10 - kept, 10)]
     assert len(found["short"]) == 2
-
-
-def test_without_long_samples_there_have_to_be_short_ones() -> None:
-    assert taken(table("a", "b"), table("c"), without_long=True) == {"long": [], "short": [("id0", 1)]}
-    with refused("training.no_conversations", "short_chat"):
-        taken(table("a"), without_long=True)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0, 2.0, 2.3, 3.75])
