@@ -70,15 +70,6 @@ def test_ccs_is_as_its_plain_loop(rule: RuleConfig) -> None:
             assert len(chosen) == rule.chosen(samples.height)
 
 
-def test_the_range_is_covered_and_the_worst_are_left_out() -> None:
-    """90 of 100 samples score between 0 and 0.1, ten are spread up to 1."""
-    scores = [*np.linspace(1, 0.2, 10), *np.linspace(0.1, 0, 90)]
-    samples = ranking(["law"] * 100).with_columns(score=pl.Series(scores))
-    chosen = chosen_ids(samples, RuleConfig(rule="ccs", count=40))
-    assert len(chosen) == 40 and {*samples["sample_id"].head(10)} <= {*chosen}
-    assert max(chosen) < "s80", "the worst third of the 60 that are not chosen"
-
-
 def test_equal_scores_are_drawn() -> None:
     samples = ranking(["law"] * 30).with_columns(score=pl.lit(1.0))
     found = chosen_ids(samples, RuleConfig(rule="ccs", count=5, seed=1))

@@ -136,7 +136,7 @@ def test_the_same_settings_give_the_same_plan_and_another_seed_another(batching:
     assert plan(batching=batching, balanced=True, seed=4) != first
 
 
-@pytest.mark.parametrize("batching", BATCHINGS)
+@pytest.mark.parametrize("batching", [*BATCHINGS, "concatenated"])
 def test_a_file_gives_the_plan_back(batching: Batching, tmp_path: Path) -> None:
     found = plan(batching=batching, balanced=True)
     path = tmp_path / "deep" / "plan.parquet"

@@ -135,11 +135,12 @@ def document(ids: list[int], row: int, positions: list[int] | None = None) -> Tr
 
 
 def test_padding_on_the_right() -> None:
-    batch = PadRight(pad_token_id=9)([[document([1, 2, 3], 4)], [document([5], 7)], []])
-    assert batch["input_ids"].tolist() == [[1, 2, 3], [5, 9, 9], [0, 9, 9]]
-    assert batch["labels"].tolist() == [[IGNORED, 2, 3], [IGNORED] * 3, [IGNORED] * 3]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
-    assert batch["row"].tolist() == [4, 7]
+    """Rows of several documents are concatenated ones: no document's first token is learned."""
+    batch = PadRight(pad_token_id=9)([[document([1, 2], 4), document([3, 8], 1)], [document([5], 7)], []])
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 8], [5, 9, 9, 9], [0, 9, 9, 9]]
+    assert batch["labels"].tolist() == [[IGNORED, 2, IGNORED, 8], [IGNORED] * 4, [IGNORED] * 4]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0]]
+    assert batch["row"].tolist() == [4, 1, 7]
     assert "weights" not in batch
 
 

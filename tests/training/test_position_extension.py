@@ -93,19 +93,6 @@ def test_the_built_and_the_loaded_model_have_the_formula_s_frequencies(kind: str
             assert torch.equal(built[name], untouched[name]), "sliding layers never look past their window"
 
 
-def test_the_ratio_is_that_of_prolong() -> None:
-    """ProLong, tables 18 and 19: about 4 million for Llama-3 at 64K, about 64 million from there to 512K."""
-    config = model_config(
-        "llama", head_dim=128, max_position_embeddings=8192, rope_parameters={"rope_type": "default", "rope_theta": 5e5}
-    )
-    extend_positions(config, PositionExtension(method="ntk", target_length=65_536), name="llama")
-    assert math.isclose(config.rope_parameters["rope_theta"], 5e5 * 8 ** (128 / 126))
-    assert round(config.rope_parameters["rope_theta"] / 1e6) == 4
-    config.rope_parameters["rope_theta"] = 8e6
-    extend_positions(config, PositionExtension(method="ntk", target_length=524_288), name="llama")
-    assert abs(config.rope_parameters["rope_theta"] / 64e6 - 1) < 0.05
-
-
 def test_a_base_alone_leaves_the_window() -> None:
     config = model_config("llama")
     extend_positions(config, PositionExtension(method="theta", theta=1e6), name="llama")

@@ -89,21 +89,6 @@ def test_a_second_backward_pass_is_refused() -> None:
         loss.backward()
 
 
-def test_weights_count_tokens_and_the_first_label_never_does() -> None:
-    model = make_model("llama")
-    use_chunked_loss(model)
-    inputs = batch(rows=1)
-    inputs["labels"][0, 0] = 7  # nothing predicts it
-    weights = torch.rand(1, 37, generator=torch.Generator().manual_seed(3))
-    logits = model(input_ids=inputs["input_ids"]).logits[0].log_softmax(dim=-1)
-    total = 0.0
-    for place in range(1, 37):
-        label = int(inputs["labels"][0, place])
-        if label != IGNORED:
-            total -= float(weights[0, place]) * logits[place - 1, label].item()
-    assert model(**inputs, weights=weights, num_items_in_batch=11).loss.item() == pytest.approx(total / 11, rel=1e-9)
-
-
 @pytest.mark.parametrize("length", [1, 6])
 def test_a_row_without_labels_has_loss_0_and_gradients_0_everywhere(length: int) -> None:
     model = make_model("llama")

@@ -95,17 +95,6 @@ def test_a_flipped_bit_in_a_checkpoint_does_not_reach_the_weights(tmp_path: Path
     assert len(said) == 1 and "checkpoint-4 is damaged (model.safetensors)" in said[0]
 
 
-def test_another_fingerprint_starts_afresh(tmp_path: Path) -> None:
-    first = make_spec(tmp_path, max_steps=8)
-    run(first, stop_at=5)
-    assert last_checkpoint(first.work) == first.work / "checkpoint-3"
-    changed = make_spec(tmp_path, max_steps=8, learning_rate=1e-3)
-    assert steps_of(run(changed)) == list(range(1, 9)) == steps_of(log_of(changed))
-    fresh = make_spec(tmp_path, name="fresh", max_steps=8, learning_rate=1e-3)
-    run(fresh)
-    assert weights_differ(changed, fresh) == 0
-
-
 def test_full_disk_in_a_save_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     spec = make_spec(tmp_path, max_steps=8)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -22,9 +22,8 @@ from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from gateau_dagster.storage.files import Files
 from gateau_dagster.tables import TRAINING_MIX, schema
-from gateau_dagster.training.batch_plan import plan_batches, write_plan
+from gateau_dagster.training.batch_plan import plan_batches
 from gateau_dagster.training.dataset import MixRows, PadRight
-from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.model import load_base, plan_statistics, set_ends
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
@@ -36,7 +35,6 @@ from tests.training.builders import (
     log_of,
     make_spec,
     poisoned,
-    read_plan,
     result_of,
     run,
     save_model,
@@ -303,27 +301,15 @@ def test_curves_in_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert events.is_relative_to(spec.work)
 
 
-def test_the_same_rows_packed_learn_the_same_tokens_by_another_attention(tmp_path: Path) -> None:
-    packed, whole = (
-        make_spec(tmp_path, name=batching, **ROWS | {"batching": batching, "max_steps": 1})
-        for batching in ("packed", "concatenated")
-    )
-    logs = [run(spec)[0] for spec in (packed, whole)]
-    plans = [plan_of(spec, read_mix(spec.mix)) for spec in (packed, whole)]
-    assert plans[0].rows == plans[1].rows
-    assert max(len(row) for row in plans[0].rows) > 1
-    assert logs[0]["tokens"] == logs[1]["tokens"]
-    assert abs(logs[0]["loss"] - logs[1]["loss"]) > 1e-3
-    lengths = read_mix(whole.mix)["input_ids"].list.len().to_list()
-    longest = max(sum(lengths[each.row] for each in row) for row in plans[1].rows)
-    windows = [
-        AutoModelForCausalLM.from_pretrained(spec.output).config.max_position_embeddings for spec in (packed, whole)
-    ]
-    assert windows == [64, longest] and longest > 64, "positions run on over the row"
-    assert packed.resume_key != whole.resume_key
+def test_positions_run_on_over_a_concatenated_row(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path, **ROWS | {"batching": "concatenated", "max_steps": 1})
+    run(spec)
+    lengths = read_mix(spec.mix)["input_ids"].list.len().to_list()
+    longest = max(sum(lengths[each.row] for each in row) for row in plan_of(spec, read_mix(spec.mix)).rows)
+    assert AutoModelForCausalLM.from_pretrained(spec.output).config.max_position_embeddings == longest > 64
 
 
-def test_a_row_costs_the_square_of_all_its_tokens(tmp_path: Path) -> None:
+def test_a_row_costs_the_square_of_all_its_tokens() -> None:
     lengths = [3, 4, 9, 2, 8, 1]  # the rows have 3 + 4 + 2 + 1, 9 and 8 tokens
     settings: dict[str, Any] = {"epochs": 1.0, "max_steps": None, "pack_length": 10, "balanced": True, "seed": 0}
     settings |= {"rows_per_batch": 1, "accumulation": 2, "processes": 1}
@@ -337,24 +323,6 @@ def test_a_row_costs_the_square_of_all_its_tokens(tmp_path: Path) -> None:
     figures = plan_statistics(two, lengths, pack_length=10)
     assert figures.imbalance == pytest.approx((100 + 64) / (90.5 + 32))
     assert (figures.fill_rate, figures.documents) == (pytest.approx(27 / 30), 6)
-    write_plan(plan, tmp_path / "plan.parquet")
-    assert read_plan(tmp_path / "plan.parquet") == plan
-
-
-def test_no_document_s_first_token_is_learned(tmp_path: Path) -> None:
-    spec = make_spec(tmp_path, **CONCATENATED)
-    mix = read_mix(spec.mix)
-    plan = plan_of(spec, mix)
-    rows = MixRows(mix, plan)
-    batch = PadRight(pad_token_id=1, weighted=True)([rows[0], [], rows[1]])
-    for at, row in ((0, plan.rows[0]), (2, plan.rows[1])):
-        ids = [token for each in row for token in mix["input_ids"][each.row]]
-        labels = [label for each in row for label in (IGNORED, *mix["labels"][each.row].to_list()[1:])]
-        assert batch["input_ids"][at, : len(ids)].tolist() == ids
-        assert batch["labels"][at].tolist() == labels + [IGNORED] * (batch["labels"].shape[1] - len(labels))
-        assert batch["attention_mask"][at].sum() == len(ids)
-    assert batch["row"].tolist() == [each.row for row in plan.rows[:2] for each in row]
-    assert float(batch["weights"][batch["labels"] != IGNORED].sum()) == pytest.approx(len(batch["row"]))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What one process says that it uses. The presets on two ranks are in test_presets_in_use.py."""
+"""What one process says that it uses, and two ranks under each preset; the card of a training."""
 
 import json
 from dataclasses import asdict, replace
