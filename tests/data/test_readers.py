@@ -67,26 +67,21 @@ def test_reads_every_format(tmp_path: Path, form: str, ending: str) -> None:
 
 
 @SAME_FOLDER
-@given(objects=OBJECTS, name=st.sampled_from(["x.jsonl", "x.jsonl.gz", "x.jsonl.zst", "y.json", "y.json.gz"]))
-def test_lines_round_trip(tmp_path: Path, objects: list[dict[str, Any]], name: str) -> None:
-    text = "".join(json.dumps(value) + "\n" for value in objects)
-    records, problems = read(tmp_path / name, packed(text.encode(), name))
-    assert (list(records.values()), problems) == (objects, {})
-
-
-@SAME_FOLDER
-@given(objects=OBJECTS, indent=st.sampled_from([None, 0, 2]), ascii_only=st.booleans())
-def test_lists_round_trip(tmp_path: Path, objects: list[dict[str, Any]], indent: int | None, ascii_only: bool) -> None:
-    text = json.dumps(objects, indent=indent, ensure_ascii=ascii_only)
-    records, problems = read(tmp_path / "x.json", text.encode("utf-8", errors="replace"))
-    expected = json.loads(text.encode("utf-8", errors="replace"))
+@given(
+    objects=OBJECTS,
+    name=st.sampled_from(["x.jsonl", "x.jsonl.gz", "x.jsonl.zst", "y.json", "y.json.gz"]),
+    indent=st.sampled_from(["lines", None, 0, 2]),
+    ascii_only=st.booleans(),
+)
+def test_lines_and_lists_round_trip(
+    tmp_path: Path, objects: list[dict[str, Any]], name: str, indent: Any, ascii_only: bool
+) -> None:
+    texts = [json.dumps(value, ensure_ascii=ascii_only) + "\n" for value in objects]
+    text = "".join(texts) if indent == "lines" else json.dumps(objects, indent=indent, ensure_ascii=ascii_only)
+    data = text.encode("utf-8", errors="replace")
+    expected = [json.loads(line) for line in data.splitlines()] if indent == "lines" else json.loads(data)
+    records, problems = read(tmp_path / name, packed(data, name))
     assert (list(records.values()), problems) == (expected, {})
-
-
-@given(pieces=st.lists(st.binary(max_size=6)))
-def test_split_lines_is_split(pieces: list[bytes]) -> None:
-    whole = b"".join(pieces).split(b"\n")
-    assert list(split_lines(pieces)) == (whole if whole[-1] else whole[:-1])
 
 
 @SAME_FOLDER
@@ -120,39 +115,37 @@ def test_bad_lines_cost_no_good_ones(tmp_path: Path) -> None:
     assert set(problems) == {4, 5, 7}
 
 
-@pytest.mark.parametrize(("name", "what"), [("x.jsonl.gz", "truncated gzip"), ("x.jsonl.zst", "truncated zstd")])
-def test_truncated_compression_keeps_what_came_before(tmp_path: Path, name: str, what: str) -> None:
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.jsonl.zst", "x.json.gz"])
+def test_truncated_compression_keeps_what_came_before(tmp_path: Path, name: str) -> None:
     records = [explicit(f"s{i}", response=noise()) for i in range(3000)]
-    whole = packed(jsonl(*records), name)
+    whole = packed(jsonl(*records) if "jsonl" in name else json.dumps(records).encode(), name)
     found, problems = read(tmp_path / name, whole[: len(whole) // 2])
     assert 1000 < len(found) < 2000
     assert list(found.values()) == records[: len(found)]
     assert list(problems) == [len(found) + 1]
-    assert problems[len(found) + 1].startswith(what)
+    assert problems[len(found) + 1].startswith("truncated zstd" if "zst" in name else "truncated gzip")
 
 
-def test_truncated_in_the_last_bytes_and_wrong_checksum(tmp_path: Path) -> None:
-    whole = gzip.compress(jsonl(*THREE).rstrip())
-    for damaged, what in ((whole[:-4], "truncated gzip"), (whole[:-8] + b"0000" + whole[-4:], "damaged gzip: CRC")):
-        records, problems = read(tmp_path / "x.jsonl.gz", damaged)
-        assert list(records.values()) == THREE
-        assert [reason.startswith(what) for reason in problems.values()] == [True]
+WHOLE = zipped(jsonl(*THREE).rstrip())
 
 
-def test_truncated_list_keeps_what_came_before(tmp_path: Path) -> None:
-    data = json.dumps(THREE).encode()
-    records, problems = read(tmp_path / "x.json", data[:-30])
-    assert list(records.values()) == THREE[:2]
-    assert problems[3].startswith("malformed JSON: Unterminated string")
-    records, problems = read(tmp_path / "x.json", data[:-1])
-    assert list(records.values()) == THREE
-    assert "not closed" in problems[4]
-    many = [explicit(i, response=noise()) for i in range(3000)]
-    whole = gzip.compress(json.dumps(many).encode())
-    records, problems = read(tmp_path / "x.json.gz", whole[: len(whole) // 2])
-    assert list(records.values()) == many[: len(records)]
-    assert len(records) > 1000
-    assert problems[len(records) + 1].startswith("truncated gzip")
+@pytest.mark.parametrize(
+    ("name", "damaged", "given", "why"),
+    [
+        ("x.jsonl.gz", WHOLE[:-4], THREE, "truncated gzip"),
+        ("x.jsonl.gz", WHOLE[:-8] + b"0000" + WHOLE[-4:], THREE, "damaged gzip: CRC"),
+        ("x.jsonl.gz", jsonl(*THREE), [], "damaged gzip: Not a gzipped file"),
+        ("x.json", json.dumps(THREE).encode()[:-30], THREE[:2], "malformed JSON: Unterminated string"),
+        ("x.json", json.dumps(THREE).encode()[:-1], THREE, "malformed JSON: the list is not closed"),
+        ("x.json", json.dumps(THREE).encode()[:-1] + b",", THREE, "malformed JSON: the list is not closed"),
+    ],
+)
+def test_damage_at_the_end_costs_the_rest(
+    tmp_path: Path, name: str, damaged: bytes, given: list[Any], why: str
+) -> None:
+    records, problems = read(tmp_path / name, damaged)
+    assert list(records.values()) == given
+    assert [(number, reason[: len(why)]) for number, reason in problems.items()] == [(len(given) + 1, why)]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +177,7 @@ def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path, name: str, da
     assert problems[0].startswith(reason)
 
 
-EITHER = ("json", "jsonl")
+EITHER, NAN = ("json", "jsonl"), pytest.approx(math.nan, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +189,7 @@ EITHER = ("json", "jsonl")
         (["json"], json.dumps(THREE[0], indent=2).encode(), THREE[:1], {}),  # an object over many lines
         (["json"], b'{"id": "x", "re\n' + jsonl(*THREE), THREE, {1}),  # lines, with a bad one in front
         (["jsonl"], b"[INFO] export\n" + jsonl(*THREE), THREE, {1}),
-        (["jsonl"], b'{"other": -Infinity}\n', [{"other": -math.inf}], {}),
+        (["jsonl"], b'{"other": -Infinity, "score": NaN}\n', [{"other": -math.inf, "score": NAN}], {}),
     ],
 )
 def test_content_decides_between_list_and_lines(
@@ -205,16 +198,6 @@ def test_content_decides_between_list_and_lines(
     for ending in endings:
         records, problems = read(tmp_path / f"x.{ending}", data)
         assert (list(records.values()), set(problems)) == (given, set(told))
-
-
-def test_nan_is_read_as_python_reads_it(tmp_path: Path) -> None:
-    records, problems = read(tmp_path / "x.jsonl", b'{"score": NaN}\n')
-    assert math.isnan(records[1]["score"]) and not problems
-
-
-def test_not_gzip_at_all(tmp_path: Path) -> None:
-    told = {1: "damaged gzip: Not a gzipped file (b'{\"')"}
-    assert read(tmp_path / "x.jsonl.gz", jsonl(*THREE)) == ({}, told)
 
 
 def test_wanted_records_only(tmp_path: Path) -> None:
@@ -456,11 +439,10 @@ def test_a_text_and_a_row_may_be_too_long_as_well(tmp_path: Path) -> None:
     assert_second_left_out(file, "too long: the row has more than 1 MiB")
 
 
-@given(data=st.binary(max_size=40), size=st.integers(1, 9), longest=st.integers(0, 9))
-def test_long_lines_are_left_out_wherever_the_pieces_end(data: bytes, size: int, longest: int) -> None:
-    lines = data.split(b"\n")
+@given(pieces=st.lists(st.binary(max_size=6)), longest=st.integers(0, 40))
+def test_long_lines_are_left_out_wherever_the_pieces_end(pieces: list[bytes], longest: int) -> None:
+    lines = b"".join(pieces).split(b"\n")
     lines = lines if lines[-1] else lines[:-1]
-    pieces = [data[place : place + size] for place in range(0, len(data), size)]
     assert list(split_lines(pieces, longest)) == [line if len(line) <= longest else None for line in lines]
 
 
@@ -511,19 +493,11 @@ class Failing(io.BytesIO):
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.jsonl.zst"])
-def test_stream_is_the_content(tmp_path: Path, name: str) -> None:
+def test_a_stream_is_the_content_of_all_its_members(tmp_path: Path, name: str) -> None:
     data = bytes(range(256)) * 2000
-    file = put(tmp_path / name, packed(data, name))
+    file = put(tmp_path / name, packed(data, name) + packed(b"two\n", name))
     with open_stream(file, unheard) as stream:
-        assert b"".join(Chunks(stream)) == data
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, zstd])
-def test_several_members_are_one_stream(tmp_path: Path, pack: Any) -> None:
-    name = "x.jsonl.gz" if pack is gzip.compress else "x.jsonl.zst"
-    file = put(tmp_path / name, pack(b"one\n") + pack(b"two\n"))
-    with open_stream(file, unheard) as stream:
-        assert b"".join(Chunks(stream)) == b"one\ntwo\n"
+        assert b"".join(Chunks(stream)) == data + b"two\n"
 
 
 @pytest.mark.parametrize("name", ["x.jsonl.gz", "x.jsonl.zst"])
@@ -564,14 +538,24 @@ def session(folder: Path, *lines: dict[str, Any] | bytes, name: str = "s.jsonl")
     return item
 
 
+LEFT_OUT = {
+    "claude-code": {"turns of an abandoned branch", "turns of subagents", "answers that failed"},
+    "codex": {"items of the type web_search_call"},
+    "pi": {"answers that failed"},
+    "my-agent": set(),
+}
+
+
 @pytest.mark.parametrize("name", ["s.jsonl", "s.json", "s.jsonl.gz"])
 @pytest.mark.parametrize("agent", SESSIONS)
 def test_a_session_is_one_record_with_what_the_model_saw(tmp_path: Path, agent: str, name: str) -> None:
     found = session(tmp_path, *SESSIONS[agent], name=name)
     assert isinstance(found, Record) and found.number == 1
-    (made,) = to_samples(found.value, location="", stem="")
+    counts: FieldCounts = {}
+    (made,) = to_samples(found.value, location="", stem="", counts=counts)
     assert isinstance(made, Sample), made
     assert (made.sample_id, made.source, made.response) == ("s", agent, "Fixed.")
+    assert {name for name, uses in counts.items() if "ignored" in uses} == LEFT_OUT[agent]
     turns = json.loads(made.conversation)["messages"]
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": json.dumps(PATH)}}
     assert turns == [
@@ -593,14 +577,6 @@ def test_an_older_session_of_codex_has_an_item_on_each_line(tmp_path: Path) -> N
     assert roles == ["system", "user", "assistant", "tool", "assistant"]
 
 
-LEFT_OUT = {
-    "claude-code": {"turns of an abandoned branch", "turns of subagents", "answers that failed"},
-    "codex": {"items of the type web_search_call"},
-    "pi": {"answers that failed"},
-    "my-agent": set(),
-}
-
-
 @pytest.mark.parametrize(
     "record",
     [
@@ -616,73 +592,11 @@ def test_records_with_such_fields_are_no_session(tmp_path: Path, record: dict[st
     assert read(tmp_path / "x.jsonl", jsonl(record, record))[0] == {1: record, 2: record}
 
 
-@pytest.mark.parametrize("agent", SESSIONS)
-def test_what_is_left_out_of_a_session_is_counted(tmp_path: Path, agent: str) -> None:
-    found = session(tmp_path, *SESSIONS[agent])
-    assert isinstance(found, Record)
-    counts: FieldCounts = {}
-    assert len([*to_samples(found.value, location="", stem="", counts=counts)]) == 1
-    assert {name for name, uses in counts.items() if "ignored" in uses} == LEFT_OUT[agent]
-
-
-def test_a_compaction_ends_what_the_model_saw(tmp_path: Path) -> None:
-    claude, codex, pi = (SESSIONS[name] for name in ("claude-code", "codex", "pi"))
-    answer, summary = {"role": "assistant", "content": [{"type": "text", "text": "Done."}]}, "Read a.py."
-    said = {"role": "user", "content": summary}
-    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "b", "parentUuid": None, "sessionId": "s"}
-    compacted = {"type": "compaction", "id": "e5", "parentId": "e4", "summary": summary, "firstKeptEntryId": "e4"}
-    history = [{"type": "message", "role": "user", "content": summary}]
-    found = [
-        session(
-            tmp_path,
-            *claude,
-            boundary,
-            {
-                "type": "user",
-                "message": said,
-                "uuid": "v",
-                "parentUuid": "b",
-                "sessionId": "s",
-                "isCompactSummary": True,
-            },
-            {"type": "assistant", "message": answer, "uuid": "w", "parentUuid": "v", "sessionId": "s"},
-        ),
-        session(
-            tmp_path,
-            *codex,
-            {"type": "compacted", "payload": {"message": "", "replacement_history": history}},
-            {"type": "response_item", "payload": {"type": "message", **answer}},
-        ),
-        session(tmp_path, *pi, compacted, {"type": "message", "id": "e6", "parentId": "e5", "message": answer}),
-    ]
-    for item in found:
-        assert isinstance(item, Record) and "turns before a compaction" in item.value["(left out)"]
-        texts = [
-            text for text in ("Fix all", "Let me", "Fixed", summary, "Done") if text in str(item.value["messages"])
-        ]
-        assert texts == (["Fixed", summary, "Done"] if item is found[2] else [summary, "Done"])
-
-
-def test_parallel_calls_and_subagents_files_are_whole(tmp_path: Path) -> None:
-    def line(number: int, parent: int | None, kind: str, part: dict[str, Any], answer: str = "") -> dict[str, Any]:
-        message = {"role": kind, "content": [part], **({"id": answer} if answer else {})}
-        place = {"uuid": f"u{number}", "parentUuid": None if parent is None else f"u{parent}", "sessionId": "s"}
-        return {"type": kind, "message": message, "isSidechain": True, **place}
-
-    calls = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in "ab"]
-    results = [{"type": "tool_result", "tool_use_id": name, "content": name} for name in "ab"]
-    found = session(
-        tmp_path,
-        line(0, None, "user", {"type": "text", "text": "Go."}),
-        line(1, 0, "assistant", calls[0], "m"),
-        line(2, 1, "assistant", calls[1], "m"),
-        line(3, 1, "user", results[0]),
-        line(4, 2, "user", results[1]),
-        line(5, 4, "assistant", {"type": "text", "text": "Done."}, "n"),
-    )
-    assert isinstance(found, Record)
-    assert [turn["role"] for turn in found.value["messages"]] == ["user", "assistant", "user", "assistant"]
-    assert found.value["messages"][1]["content"] == calls and found.value["messages"][2]["content"] == results
+def test_a_subagent_s_file_is_whole(tmp_path: Path) -> None:
+    lines = [line for line in SESSIONS["claude-code"] if not line.get("isSidechain")]
+    main, aside = (session(tmp_path, *({**line, "isSidechain": way} for line in lines)) for way in (False, True))
+    assert isinstance(main, Record) and isinstance(aside, Record)
+    assert aside.value["messages"] == main.value["messages"]
 
 
 def test_binary_output_and_halves_of_characters_are_kept_as_text(tmp_path: Path) -> None:
