@@ -2,7 +2,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import polars as pl
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateau_dagster.config import LongSftConfig
@@ -29,24 +30,6 @@ def reasons(found: Catalogue) -> list[tuple[str, str]]:
     return list(found.rejected.select("sample_id", "reason").iter_rows())
 
 
-def test_keeps_one_of_equal_samples_over_files(tmp_path: Path) -> None:
-    found = scanned(
-        tmp_path, a=jsonl(explicit("s", source="first"), explicit("t")), b=jsonl(explicit("s", source="second"))
-    )
-    rows = list(found.accepted.select("sample_id", "source", "file", "record").iter_rows())
-    assert rows == [("s", "first", 0, 1), ("t", "a", 0, 2)]
-    assert (found.duplicates_dropped, reasons(found), found.records) == (1, [], 3)
-
-
-def test_rejects_all_of_one_id_with_different_content(tmp_path: Path) -> None:
-    found = scanned(tmp_path, a=jsonl(explicit("s"), explicit("t"), explicit("s")), b=jsonl(explicit("s", "no")))
-    why = "duplicate id: different content under one id in a.jsonl:1, a.jsonl:3, b.jsonl:1"
-    assert reasons(found) == [("s", why)] * 3
-    assert found.accepted["sample_id"].to_list() == ["t"]
-    assert found.rejected["location"].to_list() == ["a.jsonl:1", "a.jsonl:3", "b.jsonl:1"]
-    assert found.duplicates_dropped == 0
-
-
 def test_many_conflicts_are_counted(tmp_path: Path) -> None:
     found = scanned(tmp_path, a=jsonl(*(explicit("s", str(i)) for i in range(9))))
     assert reasons(found)[0][1].endswith("a.jsonl:4, a.jsonl:5 and 4 more")
@@ -58,13 +41,6 @@ def test_equal_content_under_other_ids_is_no_duplicate(tmp_path: Path) -> None:
     found = scanned(tmp_path, a=jsonl({"id": 1, **same}, {"id": 2, **same}, same, same))
     assert len(found.accepted) == 3
     assert found.duplicates_dropped == 1
-
-
-def test_a_reject_never_shares_the_id_of_a_usable_sample(tmp_path: Path) -> None:
-    found = scanned(tmp_path, a=jsonl(explicit("s"), explicit("s", "")))
-    assert found.accepted["sample_id"].to_list() == ["s"]
-    why = "empty response: nothing to learn and nothing to score (its id s is that of a usable record)"
-    assert reasons(found) == [("a.jsonl:2", why)]
 
 
 def test_unreadable_lines_and_files_are_called_by_their_place(tmp_path: Path) -> None:
@@ -85,23 +61,34 @@ def test_progress_ends_at_all_bytes(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(first=[("a", "x"), ("b", "x"), ("a", "x")], second=[("a", "y"), ("b", "x"), ("b", "")])
 @given(first=RECORDS, second=RECORDS)
 def test_against_the_obvious_way(tmp_path: Path, first: list[Any], second: list[Any]) -> None:
     found = scanned(tmp_path, a=jsonl(*(explicit(*r) for r in first)), b=jsonl(*(explicit(*r) for r in second)))
-    contents: dict[str, set[str]] = {}
-    for sample_id, response in first + second:
-        if response:
-            contents.setdefault(sample_id, set()).add(response)
-    usable = {sample_id for sample_id, texts in contents.items() if len(texts) == 1}
-    assert set(found.accepted["sample_id"]) == usable
-    assert found.accepted["sample_id"].is_unique().all()
-    assert not usable & set(found.rejected["sample_id"])
-    assert found.records == len(first + second)
-    assert found.records == len(found.accepted) + len(found.rejected) + found.duplicates_dropped
+    both = ((file, place, *record) for file, part in enumerate((first, second)) for place, record in enumerate(part, 1))
+    records = [(file, place, f"{'ab'[file]}.jsonl:{place}", name, text) for file, place, name, text in both]
+    places = {name: [at for *_, at, other, text in records if other == name and text] for name in "abc"}
+    usable = {name for name in "abc" if len({text for *_, other, text in records if other == name and text}) == 1}
+    accepted, rejected = {}, []
+    for file, place, at, name, text in records:
+        if not text:
+            why = f" (its id {name} is that of a usable record)" if name in usable else ""
+            rejected.append((at if why else name, at, f"empty response: nothing to learn and nothing to score{why}"))
+        elif name in usable:
+            accepted.setdefault(name, (name, "ab"[file], file, place))
+        else:
+            rejected.append(
+                (name, at, f"duplicate id: different content under one id in {', '.join(places[name][:5])}")
+            )
+    columns = ("sample_id", "source", "file", "record")
+    assert sorted(found.accepted.select(columns).iter_rows()) == sorted(accepted.values())
+    got = found.rejected.select("sample_id", "location", pl.col("reason").str.replace(r" and \d+ more$", ""))
+    assert sorted(got.iter_rows()) == sorted(rejected)
+    assert (found.records, found.duplicates_dropped) == (len(records), len(records) - len(accepted) - len(rejected))
     for sample_id, digest in found.accepted.select("sample_id", "digest").iter_rows():
-        (made,) = to_samples(explicit(sample_id, *contents[sample_id]), location="", stem="")
-        assert isinstance(made, Sample)
-        assert made.digest == digest
+        (text,) = {text for *_, name, text in records if name == sample_id and text}
+        (made,) = to_samples(explicit(sample_id, text), location="", stem="")
+        assert isinstance(made, Sample) and made.digest == digest
 
 
 def test_one_sample_in_conflict_takes_those_of_its_record_with_it(tmp_path: Path) -> None:

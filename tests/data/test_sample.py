@@ -2,9 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateau_dagster.data.sample import Sample, shard_keys, shard_of, text_digest
@@ -18,13 +17,11 @@ def test_digest_by_hand() -> None:
 
 
 @given(st.lists(st.text()), st.lists(st.text()))
+@example(["ab", ""], ["a", "b"])
+@example(["", "ab"], ["ab"])
+@example(["\ud800"], ["\ud801"])
 def test_different_parts_differ(one: list[str], other: list[str]) -> None:
     assert (text_digest(one) == text_digest(other)) == (one == other)
-
-
-def test_parts_do_not_run_together() -> None:
-    assert len({text_digest(parts) for parts in (["ab", ""], ["a", "b"], ["", "ab"], ["ab"])}) == 4
-    assert text_digest(["\ud800"]) != text_digest(["\ud801"])
 
 
 def test_digest_depends_on_each_text_and_nothing_else() -> None:
@@ -44,12 +41,6 @@ def test_shard_never_changes() -> None:
     # The first eight bytes of SHA-256("abc") are ba7816bf8f01cfea: partitions of existing stores depend on this.
     assert shard_of("abc", 16) == 0xBA7816BF8F01CFEA % 16 == 10
     assert shard_of("abc", 1000) == 0xBA7816BF8F01CFEA % 1000
-
-
-def test_shards_are_about_equally_full() -> None:
-    counts = Counter(shard_of(f"sample-{i}", 16) for i in range(16_000))
-    assert {*counts} == {*range(16)}
-    assert all(800 < count < 1200 for count in counts.values())
 
 
 def test_keys_sort_as_numbers() -> None:

@@ -21,6 +21,9 @@ from gateau_dagster.data.short_chat import (
 )
 from tests.kit.error_codes import refused
 
+EXCHANGE = [("human", "q"), ("gpt", "a")]
+ORDER = "wrong order of turns: user and assistant must alternate, but found"
+
 
 def convert(record: Any) -> Conversation | Reject:
     return to_conversation(record, location="x.json:3", stem="x")
@@ -30,54 +33,34 @@ def chat(*turns: tuple[str, str]) -> dict[str, Any]:
     return {"conversations": [{"from": role, "value": value} for role, value in turns]}
 
 
-def roles_and_texts(record: Any) -> list[tuple[str, str]]:
-    made = convert(record)
-    assert isinstance(made, Conversation), made
-    return [(turn.role, turn.content) for turn in made.turns]
-
-
 @pytest.mark.parametrize(
-    "record",
+    ("record", "system"),
     [
-        chat(("human", "q"), ("gpt", "a")),
-        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]},
-        {"data": ["q", "a"]},
-        chat(("gpt", "end of a longer one"), ("human", "q"), ("gpt", "a"), ("human", "thanks")),
-        chat(("system", " "), ("human", "q"), ("gpt", "a")),
+        (chat(*EXCHANGE), []),
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, []),
+        ({"data": ["q", "a"]}, []),
+        (chat(("gpt", "end of a longer one"), ("human", "q"), ("gpt", "a"), ("human", "thanks")), []),
+        (chat(("system", " "), ("human", "q"), ("gpt", "a")), []),
+        (chat(("system", "s"), ("gpt", "x"), ("human", "q"), ("gpt", "a")), [("system", "s")]),
     ],
 )
-def test_forms_and_usual_repairs(record: dict[str, Any]) -> None:
-    assert roles_and_texts(record) == [("user", "q"), ("assistant", "a")]
-
-
-def test_leading_system_turn_stays() -> None:
-    assert roles_and_texts(chat(("system", "s"), ("gpt", "x"), ("human", "q"), ("gpt", "a"))) == [
-        ("system", "s"),
-        ("user", "q"),
-        ("assistant", "a"),
-    ]
+def test_forms_and_usual_repairs(record: dict[str, Any], system: list[tuple[str, str]]) -> None:
+    made = convert(record)
+    assert isinstance(made, Conversation), made
+    assert [(turn.role, turn.content) for turn in made.turns] == [*system, ("user", "q"), ("assistant", "a")]
 
 
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
         (chat(("human", "q"), ("gpt", "")), "empty response: an assistant turn has no text"),
-        (
-            chat(("human", "q"), ("gpt", "a"), ("human", "q"), ("gpt", " \n")),
-            "empty response: an assistant turn has no text",
-        ),
+        (chat(*EXCHANGE, ("human", "q"), ("gpt", " \n")), "empty response: an assistant turn has no text"),
         (chat(("human", ""), ("gpt", "a")), "empty prompt: a user turn has no text"),
         (chat(("human", "q")), "missing response: no user turn is answered"),
         (chat(("gpt", "a")), "missing response: no user turn is answered"),
         (chat(("human", "q"), ("bing", "a")), "unknown role: 'bing' in turn 2"),
-        (
-            chat(("human", "q"), ("human", "q"), ("gpt", "a")),
-            "wrong order of turns: user and assistant must alternate, but found user, user, assistant",
-        ),
-        (
-            chat(("human", "q"), ("system", "s"), ("gpt", "a")),
-            "wrong order of turns: user and assistant must alternate, but found user, system, assistant",
-        ),
+        (chat(("human", "q"), *EXCHANGE), f"{ORDER} user, user, assistant"),
+        (chat(("human", "q"), ("system", "s"), ("gpt", "a")), f"{ORDER} user, system, assistant"),
         ({"conversations": []}, "no turns: conversations is empty"),
         ({"text": "x"}, "unknown form: conversations, messages or data with a list of turns wanted"),
         (3, "wrong type: the record is a number, not an object"),
@@ -88,7 +71,7 @@ def test_rejects(record: Any, reason: str) -> None:
 
 
 def test_ids_and_digest() -> None:
-    record = chat(("human", "q"), ("gpt", "a"))
+    record = chat(*EXCHANGE)
     made, named = convert(record), convert({"id": 5, **record})
     assert isinstance(made, Conversation)
     assert isinstance(named, Conversation)
@@ -151,25 +134,18 @@ def test_signature_follows_what_changes_the_mix(tmp_path: Path, monkeypatch: pyt
     first = short_chat_signature(config, tmp_path, cache)
     write(tmp_path, share("a"), share("b"))
     assert short_chat_signature(config, tmp_path, cache) == first
+    status = (tmp_path / "chat.json").stat()
+    write(tmp_path, share("a"), share("d"))
+    os.utime(tmp_path / "chat.json", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert short_chat_signature(config, tmp_path, cache) == first
+    reading = ShortChatConfig(path="chat.json", verify="content")
+    assert short_chat_signature(reading, tmp_path, cache) != first
     other = {short_chat_signature(ShortChatConfig(path="chat.json", fraction=0.5), tmp_path, cache)}
     write(tmp_path, share("a"), share("c"))
     other.add(short_chat_signature(config, tmp_path, cache))
     monkeypatch.setattr(module, "CODE_VERSION", "raised")
     other.add(short_chat_signature(config, tmp_path, cache))
     assert len(other | {first}) == 4
-
-
-def test_signature_reads_contents_anew_where_it_is_told_to(tmp_path: Path) -> None:
-    write(tmp_path, share("a"), share("b"))
-    trusting, cache = ShortChatConfig(path="chat.json"), tmp_path / "cache"
-    reading = ShortChatConfig(path="chat.json", verify="content")
-    first = short_chat_signature(trusting, tmp_path, cache)
-    assert short_chat_signature(reading, tmp_path, cache) == first
-    status = (tmp_path / "chat.json").stat()
-    write(tmp_path, share("a"), share("c"))
-    os.utime(tmp_path / "chat.json", ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert (tmp_path / "chat.json").stat().st_size == status.st_size
-    assert short_chat_signature(trusting, tmp_path, cache) == first != short_chat_signature(reading, tmp_path, cache)
 
 
 def test_a_mix_with_control_tokens_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

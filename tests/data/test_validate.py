@@ -13,30 +13,6 @@ def summary(folder: Path, data: bytes, **settings: Any) -> ValidationSummary:
     return validation_summary(build_index(LongSftConfig(path="x.jsonl", **settings), folder))
 
 
-def test_clean_input(tmp_path: Path) -> None:
-    found = summary(tmp_path, jsonl(explicit("a"), explicit("b", source="books"), explicit("c")))
-    assert found == ValidationSummary(
-        files=("x.jsonl",),
-        read=3,
-        accepted=3,
-        rejected=0,
-        duplicates_dropped=0,
-        usable_records=3,
-        sources=(("x", 2), ("books", 1)),
-        kinds=(),
-        fields={
-            **{key: {"used": 3} for key in ("id", "context", "instruction", "response")},
-            "source": {"irrelevant": 1},
-        },
-    )
-    assert found.lines() == [
-        "3 records in 1 file: 3 usable, 0 rejected",
-        "usable by source: x 2, books 1",
-        "fields used: context 3, id 3, instruction 3, response 3",
-        "known and not needed: source 1",
-    ]
-
-
 def test_samples_of_each_turn_are_not_counted_as_records(tmp_path: Path) -> None:
     turns = [{"role": role, "content": role} for role in ("user", "assistant", "user", "assistant")]
     data = jsonl({"id": "t", "messages": turns}, explicit("a"), explicit("b", ""))
