@@ -22,11 +22,6 @@ def test_what_is_not_given_is_not_shown() -> None:
     assert evaluation(other={"x": 1}).sections == {"other": {"x": 1}}
 
 
-@pytest.mark.parametrize("template", ["chat", "gateau", "[INST]{prompt}[/INST]"])
-def test_templates(template: str) -> None:
-    assert evaluation(template=template).template == template
-
-
 @pytest.mark.parametrize(
     "address",
     ["localhost:8000", "ftp://host/v1", "https://user:secret@host/v1", "https://host/v1?key=secret", "https:///v1"],

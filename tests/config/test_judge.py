@@ -19,11 +19,6 @@ def judge(**keys: Any) -> JudgeConfig:
     return JudgeConfig.model_validate({**JUDGE, **keys})
 
 
-def test_two_keys_are_enough() -> None:
-    found = judge()
-    assert (found.base_url, found.key, found.repeats) == ("https://api.openai.com/v1", "OPENAI_API_KEY", 1)
-
-
 def test_a_key_in_the_file_is_refused_and_not_shown(tmp_path: Path) -> None:
     text = f"""
 long_sft: {{path: long.jsonl}}
@@ -42,6 +37,7 @@ def test_without_a_judge_the_section_is_written_as_ever() -> None:
     assert "judge" not in EvaluationConfig().model_dump(mode="json")
     written = EvaluationConfig.model_validate({"judge": JUDGE}).model_dump(mode="json")
     assert EvaluationConfig.model_validate(written).judge == judge()
+    assert judge().base_url == JUDGE["base_url"].rstrip("/")
 
 
 @pytest.mark.parametrize(

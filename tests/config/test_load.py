@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateau_dagster.config import Config, TrainingConfig
+from gateau_dagster.config import Config
 from gateau_dagster.config.load import line_of, misread_numbers, repeated_keys
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project, parse_project
@@ -138,23 +138,6 @@ def test_what_aliases_make_endless_is_refused_and_what_is_long_is_shown_in_short
     assert len(mistake) < 200
 
 
-@pytest.mark.parametrize("name", ["/dev/zero", "~nobody-of-this-name/a.yaml"])
-def test_a_file_without_end_or_of_an_unknown_user_is_no_configuration(name: str) -> None:
-    with refused("config.unreadable", name):
-        load_project(name)
-
-
-def test_a_pipe_in_the_place_of_the_configuration_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "gateau.yaml")
-    with refused("config.unreadable", r"gateau\.yaml"):
-        load_project(tmp_path / "gateau.yaml")
-
-
-def test_a_training_comes_back_from_its_file() -> None:
-    training = TrainingConfig(adam_betas=(0.8, 0.9), epochs=3)
-    assert TrainingConfig.model_validate(training.model_dump(mode="json")) == training
-
-
 @pytest.mark.parametrize(
     ("lengths", "refused"), [("lengths: [128, 1024]", "1024"), ("lengths: [128]", ""), ("repeats: 2", "1024, 2048")]
 )
@@ -166,10 +149,6 @@ def test_a_needle_is_asked_for_in_prompts_that_can_be_made(lengths: str, refused
     (mistake,) = lines_of(text)
     assert f"6: evaluation.needle.lengths: no prompt has {refused}" in mistake
     parse_project(text + "\ntraining: {enabled: false}", folder=Path())
-
-
-def test_default_lengths_may_be_more_than_fit() -> None:
-    parse_project(GOOD + "scoring: {max_length: 2048}", folder=Path())
 
 
 @pytest.mark.parametrize("given", ["postgresql://u:s3cret@h/d", "DAGSTER PG", "1ST", "$DAGSTER_PG", "''"])
@@ -197,16 +176,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert load_project(tmp_path / "sub" / "gateau.yaml").work_folder == tmp_path / "sub" / ".gateau"
 
 
-@pytest.mark.parametrize("root", ["s3://bucket/prefix", "/absolute/store"])
-def test_addresses_and_absolute_paths_stay_as_they_are(root: str) -> None:
-    config = parse_project(GOOD + f"storage: {{root: '{root}'}}", folder=Path("/project"))
-    assert config.located_root == root
-
-
-def test_the_home_folder_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("root", ["s3://bucket/prefix", "/absolute/store", "~/store"])
+def test_addresses_and_absolute_paths_stay_as_they_are(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    config = parse_project(GOOD + "storage: {root: ~/store}", folder=Path("/project"))
-    assert config.located_root == "/home/someone/store"
+    config = parse_project(GOOD + f"storage: {{root: '{root}'}}", folder=Path("/project"))
+    assert config.located_root == root.replace("~", "/home/someone")
 
 
 def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,12 +195,14 @@ def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, mon
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    latin = tmp_path / "latin.yaml"
+    latin, pipe = tmp_path / "latin.yaml", tmp_path / "pipe.yaml"
     latin.write_bytes(b"a: \xe9\n")
-    for file, cause in ((tmp_path / "no.yaml", "No such file"), (tmp_path, "Is a directory"), (latin, "not UTF-8")):
+    os.mkfifo(pipe)  # which is not waited for
+    causes = {tmp_path / "no.yaml": "No such file", tmp_path: "Is a directory", latin: "not UTF-8", pipe: None}
+    for file, cause in {**causes, "/dev/zero": None, "~nobody-of-this-name/a.yaml": None}.items():
         with refused("config.unreadable", cause) as failure:
             load_project(file)
-        assert str(file) in str(failure.value) and "--config" in str(failure.value)
+        assert str(file) in str(failure.value)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

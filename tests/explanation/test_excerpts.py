@@ -42,22 +42,21 @@ def test_no_character_is_unaccounted_for(longest: int, unseen: int) -> None:
     assert sum(len(piece.text) + piece.left_out for piece in shown if not piece.seen) == unseen
 
 
-def test_a_short_context_is_whole() -> None:
-    found = made({3: 0.9})
-    shown = pieces(found.sample.context, found, longest=len(found.sample.context), most=1)
-    assert [piece.segment for piece in shown] == [*range(40)]
-
-
-def test_of_a_long_one_the_ends_and_what_gave_most_stay() -> None:
-    found = made({3: 0.1, 9: 0.9, 15: 0.8, 30: 0.05}, named=(30,))
-    kept = [piece.segment for piece in pieces(found.sample.context, found, longest=900, most=3) if piece.text]
-    assert kept == [*range(ENDS), 9, 15, 30, *range(40 - ENDS, 40)]
-
-
-def test_segments_that_gave_nothing_do_not_fill_the_room() -> None:
-    found = made({9: 0.9, 4: 0.001})
-    kept = [piece.segment for piece in pieces(found.sample.context, found, longest=900, most=10) if piece.text]
-    assert kept == [*range(ENDS), 9, *range(40 - ENDS, 40)]
+@pytest.mark.parametrize(
+    ("gains", "named", "most", "kept"),
+    [
+        ({3: 0.1, 9: 0.9, 15: 0.8, 30: 0.05}, (30,), 3, [9, 15, 30]),
+        ({9: 0.9, 4: 0.001}, (), 10, [9]),  # what gave nothing does not fill the room
+    ],
+)
+def test_of_a_long_one_the_ends_and_what_gave_most_stay(
+    gains: dict[int, float], named: tuple[int, ...], most: int, kept: list[int]
+) -> None:
+    found = made(gains, named=named)
+    context = found.sample.context
+    shown = [piece.segment for piece in pieces(context, found, longest=900, most=most) if piece.text]
+    assert shown == [*range(ENDS), *kept, *range(40 - ENDS, 40)]
+    assert [piece.segment for piece in pieces(context, found, longest=len(context), most=1)] == [*range(40)]
 
 
 def test_without_evidence_the_ends_are_shown() -> None:

@@ -1,5 +1,6 @@
 """Plots of agreement and of what methods prefer."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -119,11 +120,6 @@ def test_nothing_to_show_is_said() -> None:
     assert "no sample" in _texts(method_profiles(nothing))
 
 
-def test_names_of_buckets() -> None:
-    comparison = compare_methods(frame(), described("a"), chosen=6, bounds=(500, 4000))
-    assert [bucket_name(bucket) for bucket in comparison.buckets] == ["0–500", "500–4k", "4k+"]
-
-
 _NAMES = ("paper", "official", "robust")
 
 
@@ -142,16 +138,12 @@ def test_bars_are_in_order_with_their_values() -> None:
 
 
 def _sweep(auroc: float | None) -> AlphaSweep:
-    curves = tuple(
-        AlphaCurve(
-            preset=preset,
-            points=tuple(
-                Point(value=alpha, spearman=None if alpha == 0 else alpha - start, overlap=alpha / 2, auroc=auroc)
-                for alpha in (0.0, 0.5, 1.0)
-            ),
-        )
-        for start, preset in enumerate(("paper", "official", "robust"))
-    )
+    def points(start: int) -> Iterator[Point]:
+        for alpha in (0.0, 0.5, 1.0):
+            spearman = None if alpha == 0 else alpha - start
+            yield Point(value=alpha, spearman=spearman, overlap=alpha / 2, auroc=auroc)
+
+    curves = tuple(AlphaCurve(preset=preset, points=tuple(points(start))) for start, preset in enumerate(_NAMES))
     return AlphaSweep(preset="robust", alpha=0.8, samples=50, chosen=10, curves=curves)
 
 
@@ -159,28 +151,16 @@ def _numbers(values: object) -> list[float]:
     return [float(value) for value in np.ravel(values)]  # type: ignore[call-overload]
 
 
-def test_a_line_for_each_preset_through_what_is_defined() -> None:
+def test_a_line_for_each_preset_with_chance_and_the_configured_alpha() -> None:
     axes = alpha_curves(_sweep(0.7)).axes
-    assert len(axes) == 3
-    lines = {str(line.get_label()): line for line in axes[0].lines}
-    assert _numbers(lines["official"].get_xdata()) == [0.5, 1.0]
+    assert len(axes) == 3 and len(alpha_curves(_sweep(None)).axes) == 2, "without a ground truth there are two"
+    lines, overlaps = ({str(line.get_label()): line for line in axis.lines} for axis in axes[:2])
+    assert _numbers(lines["official"].get_xdata()) == [0.5, 1.0], "what is not defined has no point"
     assert _numbers(lines["official"].get_ydata()) == [-0.5, 0.0]
     assert axes[0].get_ylim()[0] < -1.5
-    overlap = next(line for line in axes[1].lines if line.get_label() == "paper")
-    assert _numbers(overlap.get_ydata()) == [0.0, 0.25, 0.5]
-
-
-def test_chance_and_the_configured_alpha_are_marked() -> None:
-    axes = alpha_curves(_sweep(0.7)).axes
-    assert [[text.get_text() for text in axis.texts] for axis in axes] == [[], ["chance"], ["chance"]]
-    flat = [values[0] for line in axes[1].lines if len(set(values := _numbers(line.get_ydata()))) == 1]
-    assert 0.2 in flat
-    upright = [line for line in axes[0].lines if set(_numbers(line.get_xdata())) == {0.8}]
-    assert len(upright) == 1
-
-
-def test_without_a_ground_truth_there_are_two_panels() -> None:
-    assert len(alpha_curves(_sweep(None)).axes) == 2
+    assert _numbers(overlaps["paper"].get_ydata()) == [0.0, 0.25, 0.5]
+    assert 0.2 in [values[0] for line in axes[1].lines if len({*(values := _numbers(line.get_ydata()))}) == 1]
+    assert len([line for line in axes[0].lines if {*_numbers(line.get_xdata())} == {0.8}]) == 1
 
 
 _LENGTHS = SegmentLengthSweep(

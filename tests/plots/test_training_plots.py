@@ -36,7 +36,6 @@ def shares(axis: Axes) -> list[list[float]]:
 def test_every_sequence_is_in_a_bar() -> None:
     left, _ = mix_contents(sequences(("long", "a"), ("short", "c"), ("short", "d"))).axes
     assert [sum(bar.get_height() for bar in group) for group in left.containers] == [10, 20]  # type: ignore[attr-defined]
-    assert [text.get_text() for text in left.get_legend().get_texts()] == ["long (10)", "short (20)"]  # type: ignore[union-attr]
 
 
 def test_shares_are_of_the_whole_mix() -> None:
@@ -59,11 +58,6 @@ def test_many_sources_become_one() -> None:
     assert [sum(group) for group in shares(right)] == pytest.approx([100] * 3)
     _, right = mix_contents(sequences(*(("long", f"s{number}") for number in range(MOST_SOURCES)))).axes
     assert "other" not in "".join(text.get_text() for text in right.get_yticklabels())
-
-
-def test_a_mix_of_one_origin_has_one_colour() -> None:
-    left, _ = mix_contents(sequences(("short", "c"))).axes
-    assert len(left.containers) == 1
 
 
 def test_lengths_that_hardly_differ_have_a_plain_axis() -> None:
@@ -147,12 +141,6 @@ def test_long_logs_get_a_running_mean() -> None:
         assert steps[place] == place + width // 2 + 1
 
 
-def test_what_was_not_logged_is_said() -> None:
-    left, right = training_curve([{"step": 1, "loss": 2.0}]).axes
-    assert not left.texts
-    assert right.texts[0].get_text() == "no learning rate was logged"
-
-
 def test_speed_and_memory_of_a_training() -> None:
     log = [
         {"step": step, "tokens_per_second": 100.0 * step, "mfu": 0.25, "peak_memory_bytes": 2**31}
@@ -166,6 +154,7 @@ def test_speed_and_memory_of_a_training() -> None:
     assert list(right.lines[1].get_xdata()) == [2.0, 3.0]
 
 
-def test_a_log_without_memory_says_so() -> None:
-    _, right = training_speed([{"step": 1, "tokens_per_second": 5.0}]).axes
-    assert any("no memory" in text.get_text() for text in right.texts)
+def test_what_was_not_logged_is_said() -> None:
+    left, rate = training_curve([{"step": 1, "loss": 2.0}]).axes
+    _, memory = training_speed([{"step": 1, "tokens_per_second": 5.0}]).axes
+    assert not left.texts and rate.texts and memory.texts
