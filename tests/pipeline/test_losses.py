@@ -292,13 +292,9 @@ def test_shards_are_added_up(scored_state: State) -> None:
 
 
 def test_what_no_model_read_has_no_tokens_and_the_order_is_that_of_the_flow(scored_state: State) -> None:
-    raw, scored = made(scored_state, SCORED, RAW)
-    assert (raw.asset, scored.asset) == (RAW, SCORED)
+    raw, scored = made(scored_state, SCORED, RAW, "cam")
+    assert (raw.asset, scored.asset) == (RAW, SCORED), "and what was not made is left out"
     assert (raw.rows, raw.tokens, raw.seconds, raw.truncation) == (3, None, None, None)
-
-
-def test_what_was_not_made_is_left_out(scored_state: State) -> None:
-    assert made(scored_state, "cam") == []
 
 
 @pytest.mark.parametrize(

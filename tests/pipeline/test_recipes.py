@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.variants import VariantsConfig
 from gateau_dagster.features.evaluation.statistics.experiment import lines_of
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.declared import pipeline_of
@@ -41,15 +40,12 @@ def test_by_default_the_selection_meets_chance_and_length_at_equal_tokens(tmp_pa
     config = configured(tmp_path, variants={})
     assert [*config.variant_set] == ["base", "checkpoint", "gateau", "random", "length"]
     assert {recipe_of(config, name).equal for name in ("gateau", "random", "length")} == {"tokens"}
+    assert "perplexity/long" in recipe_of(config, "random").reads, "which counts them"
+    assert config.variants is not None and config.variants.made_equal(tokens_known=False) is None, "no long model"
     assert recipe_of(configured(tmp_path, variants={"equal": "samples"}), "random").equal == "samples"
     assert recipe_of(configured(tmp_path, variants={"methods": ["random"]}), "random").equal is None
     alone = configured(tmp_path, variants={}, **{"selection.method": "random"})
     assert [*alone.variant_set] == ["base", "checkpoint", "random", "length"]
-
-
-def test_without_the_long_model_nothing_counts_tokens() -> None:
-    section = VariantsConfig()
-    assert section.made_equal(tokens_known=False) is None and section.made_equal(tokens_known=True) == "tokens"
 
 
 def test_without_a_matrix_it_is_the_configuration(tmp_path: Path) -> None:
@@ -114,11 +110,6 @@ def test_short_conversations_alone(tmp_path: Path) -> None:
     assert config_of(config, "short_only").training.mix.without_long
     assert config_of(config, "full").training == config.training
     assert not recipe_of(config, "short_only").reads
-
-
-def test_equal_tokens_are_counted_by_the_long_model(tmp_path: Path) -> None:
-    config = configured(tmp_path, variants={"methods": ["random"], "equal": "tokens"})
-    assert "perplexity/long" in recipe_of(config, "random").reads
 
 
 def test_every_selection_is_looked_at_once(tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ def test_a_full_store_is_up_to_date_until_something_changes(project: Path, tmp_p
     assert raw is not None and len(raw.partitions) == 1 and raw.reasons[raw.partitions[0]] == "changed: input"
     found = estimated(state, plan)
     assert {asset: each.samples for asset, each in found.items()} == dict.fromkeys(found, 1), "the others are kept"
+    write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(11)])
+    plan = opened(project).plan()
+    assert plan.work[0].asset == "raw_long_sft" and len(plan.work[0].partitions) == 1, "one is removed"
+    assert plan.of("report") is not None
 
 
 def test_a_change_under_the_same_size_and_time_is_planned_where_contents_are_verified(
@@ -98,14 +102,6 @@ def test_a_change_under_the_same_size_and_time_is_planned_where_contents_are_ver
     change_config(project, models={"long": reading})
     work = opened(project).plan().of("perplexity/long")
     assert work is not None and all("models.long weights" in reason for reason in work.reasons.values())
-
-
-def test_a_removed_sample_changes_its_shard(project: Path, tmp_path: Path) -> None:
-    fill(opened(project))
-    write_samples(tmp_path / "long.jsonl", [sample(number) for number in range(11)])
-    plan = opened(project).plan()
-    assert plan.work[0].asset == "raw_long_sft" and len(plan.work[0].partitions) == 1
-    assert plan.of("report") is not None
 
 
 def test_new_weights_at_the_same_path_change_what_that_model_made(project: Path, tmp_path: Path) -> None:
