@@ -33,9 +33,11 @@ LOOP = "{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3
         "{{ ''.__class__.__mro__ }}",
         "{{ range(10 ** 9) | list }}",
         "nothing of it",
+        "{{ messages[0].content }}{{ messages[0].content }}",
+        None,
     ],
 )
-def test_whatever_a_template_raises_is_one_message(template: str) -> None:
+def test_whatever_a_template_raises_is_one_message(template: str | None) -> None:
     with refused("models.chat_template", "chat template .*[uU]se template: gateau"):
         build_prompt(with_template(template), SAMPLE, max_length=100, template="chat")
 
@@ -188,6 +190,7 @@ def test_a_template_finds_the_clock_everywhere_and_is_printed_as_before() -> Non
     )
     assert printed(body.replace("CLOCK", "strftime_now(form)")) == printed(body.replace("CLOCK", f"'{FIXED_DATE}'"))
     assert printed("{{ strftime_now is defined }} {{ messages[0].content }}") == "True hello"
+    assert printed("{{ date_string }}") == FIXED_DATE == "26 Jul 2024"
 
 
 def test_rows_by_a_chat_template_are_those_of_the_date() -> None:

@@ -10,7 +10,6 @@ from transformers import AutoModelForCausalLM
 from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.models.flops import ModelShape
-from gateau_dagster.models.loaded import ForwardWork
 from gateau_dagster.models.shapes import built_shape, known_shape, model_shape
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import model_config
@@ -111,13 +110,6 @@ def test_a_layer_without_attention_and_a_prompt_that_is_not_there_count_none() -
         layers=2, hidden=4, heads=1, kv_heads=1, head_dim=4, intermediate=8, vocabulary=9, spans=(0, None)
     )
     assert found.attention_flops(np.array([10.0]))[0] == 4 * 4 * 55
-
-
-def test_work_adds_up() -> None:
-    work = ForwardWork()
-    work.add(3, 2.0)
-    work.add(4, 0.5)
-    assert (work.tokens, work.flops) == (7, 2.5)
 
 
 GEMMA4: dict[str, Any] = {

@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, ProphetNetConfig
 from gateau_dagster.models import packing
 from gateau_dagster.models.context_attention import context_attention
 from gateau_dagster.models.forward import response_nll, response_states
-from gateau_dagster.models.last_layers import ReadRows, decoder_layers, head
+from gateau_dagster.models.last_layers import decoder_layers, head
 from gateau_dagster.models.loaded import LoadedModel
-from gateau_dagster.models.packing import narrows_last_layer, packed_states, packs_documents
+from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import loaded_model, samples, tokenizer
@@ -206,45 +206,28 @@ def test_a_pass_that_fails_leaves_no_hooks(monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in loaded.model.modules())
 
 
-def test_rows_count_from_each_document_s_begin() -> None:
-    rows = ReadRows(lengths=(5, 3, 4), spans=((1, 3), (0, 1), (3, 4)), layer=1)
-    assert rows.index(torch.device("cpu")).tolist() == [1, 2, 5, 11]
-    assert rows.index(torch.device("cpu")) is rows.index(torch.device("cpu"))
+def test_places_are_copied_to_a_device_once() -> None:
+    row, rows = packing._Row(lengths=(5, 3), observe=None), ReadRows(lengths=(5, 3), spans=((1, 3), (0, 1)), layer=1)
+    device = torch.device("cpu")
+    assert row.cu_seq_lens((5, 3), device) is row.cu_seq_lens((5, 3), device)
+    assert rows.index(device) is rows.index(device)
     assert rows.pays and not ReadRows(lengths=(2,), spans=((0, 2),), layer=0).pays
 
 
-def test_documents_of_one_length_go_by_their_rows() -> None:
-    loaded = _model("llama")
-    documents = [prompt.ids for prompt in _prompts()]
-    _, starts = packed_states(loaded, documents, read=[(50, 59), (3, 9), (2, 8), (0, 1)])
-    assert starts == [260, 0, 200, 320]
-
-
+# Gemma caps its logits, Granite and Cohere scale them: a bare lm_head would be wrong for these.
+_SCALED: dict[str, dict[str, Any]] = {"gemma2": {"final_logit_softcapping": 0.5}, "granite": {"logits_scaling": 9.0}}
 _KINDS = ["llama", "gpt2", "gemma2", "gemma3_text", "granite", "cohere", "mixtral", "gpt_oss", "bloom", "mpt", "mamba"]
 
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_head_gives_the_models_own_logits(kind: str) -> None:
-    # Gemma caps its logits, Granite and Cohere scale them: a bare lm_head would be wrong for these.
-    loaded = loaded_model(kind)
+    loaded = loaded_model(kind, **_SCALED.get(kind, {}))
     prompt = build_prompt(tokenizer(), samples()[0], max_length=150)
     start, stop = prompt.response_span
     want = loaded.model(input_ids=torch.tensor([prompt.ids]), use_cache=False).logits[0, start - 1 : stop - 1]
     got = head(loaded, response_states(loaded, [prompt]))
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
     assert "forward" not in vars(loaded.model.base_model)
-
-
-def test_cap_and_scale_are_not_lost() -> None:
-    changes: list[tuple[str, dict[str, Any]]] = [
-        ("gemma2", {"final_logit_softcapping": 0.5}),
-        ("granite", {"logits_scaling": 9.0}),
-    ]
-    for kind, change in changes:
-        plain, changed = loaded_model(kind), loaded_model(kind, **change)
-        prompt = build_prompt(tokenizer(), samples()[2], max_length=150)
-        states = response_states(plain, [prompt])
-        assert not torch.allclose(head(plain, states), head(changed, states))
 
 
 def test_forward_of_an_offloaded_backbone_is_put_back() -> None:
