@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, ProphetNetConfig
 from gateau_dagster.models import packing
 from gateau_dagster.models.context_attention import context_attention
 from gateau_dagster.models.forward import response_nll, response_states
-from gateau_dagster.models.last_layers import decoder_layers, head
+from gateau_dagster.models.last_layers import ReadRows, decoder_layers, head
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
