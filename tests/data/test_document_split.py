@@ -113,12 +113,6 @@ def test_a_context_that_is_a_label_is_no_document() -> None:
     assert split_of([*rows, row("copy", "Passage:", words(3, 60), "this.")])["document"].n_unique() == 5
 
 
-def test_white_space_and_case_make_no_other_document() -> None:
-    text = words(1, 50)
-    rows = [row("a", text), row("b", f"  {text.upper()}\n"), row("c", words(2, 50))]
-    assert split_of(rows, least=1.0)["document"].n_unique() == 2
-
-
 @pytest.mark.parametrize("share", [1e-9, 0.999])
 def test_one_document_at_least_is_reserved_and_one_is_not(share: float) -> None:
     for documents in (2, 5):
