@@ -33,8 +33,18 @@ from tests.features.evaluation.quiz import with_quiz
 from tests.kit.project import configured, make_project, sample, write_samples
 from tests.pipeline.by_method import maximal
 
-MIX = tables.schema(tables.TRAINING_MIX)
-REJECTS = tables.schema(tables.REJECTED)
+STAMP = Stamp(fingerprint="f")
+
+
+def table(columns: tuple[tables.Column, ...], rows: int, **values: Any) -> pl.DataFrame:
+    """A table of which only some columns matter: a list has a value per row, another value is that of every row."""
+    given = {name: value if isinstance(value, list) else [value] * rows for name, value in values.items()}
+    schema = tables.schema(columns)
+    return pl.DataFrame({name: pl.Series(given.get(name, [None] * rows), dtype=kind) for name, kind in schema.items()})
+
+
+def rejected_of(*names: str, reason: str | list[str]) -> pl.DataFrame:
+    return table(tables.REJECTED, len(names), sample_id=[*names], reason=reason)
 
 
 def opened(folder: Path, **sections: Any) -> State:
@@ -50,13 +60,12 @@ def state(tmp_path: Path) -> State:
         short_chat={"path": "chat.json", "fraction": 0.5},
         training={"max_length": 4096},
     )
-    rows = {"sample_id": ["a", "a", "b"], "block_tokens": [[6, 4], [6, 4], [10]], "truncated_tokens": [30, 30, 0]}
-    mix = pl.DataFrame({name: pl.Series(rows.get(name, [None] * 3), dtype=kind) for name, kind in MIX.items()})
+    blocks = [[6, 4], [6, 4], [10]]
+    mix = table(tables.TRAINING_MIX, 3, sample_id=["a", "a", "b"], block_tokens=blocks, truncated_tokens=[30, 30, 0])
     chat = pl.DataFrame({"sample_id": ["1", "2", "3", "4"]})
-    reasons = ["empty response: turn 1", "empty response: turn 2"]
-    rejected = pl.DataFrame({"sample_id": ["x", "y"], "reason": reasons})
-    found.store.write(mix, "training_mix", None, Stamp(fingerprint="f"), rejected)
-    found.store.write(chat, "short_chat_mix", None, Stamp(fingerprint="f"), rejected)
+    rejected = rejected_of("x", "y", reason=["empty response: turn 1", "empty response: turn 2"])
+    found.store.write(mix, "training_mix", None, STAMP, rejected)
+    found.store.write(chat, "short_chat_mix", None, STAMP, rejected)
     return found
 
 
@@ -103,7 +112,7 @@ def test_what_a_reward_model_does_not_read_is_said(state: State, cut: list[int],
     )
     found = state_of(config=reward)
     rated = pl.DataFrame({"sample_id": ["a", "b"], "tokens": [16, 20], "truncated_tokens": cut})
-    found.store.write(rated, "quality/reward", "0", Stamp(fingerprint="f"), None)
+    found.store.write(rated, "quality/reward", "0", STAMP, None)
     said = [*losses(found, {"quality/reward"})]
     assert [each.sentence for each in said] == ([] if sentence is None else [sentence])
     assert all(each.notable and not each.intended for each in said)
@@ -116,7 +125,7 @@ def test_what_a_method_leaves_without_a_score_is_said(state: State, lost: int, n
     state = state_of(config=config)
     ids = [str(number) for number in range(20)]
     scores = pl.DataFrame({"sample_id": ids, "score": [None] * lost + [1.0] * (20 - lost)})
-    state.store.write(scores, "method_scores/length", "0", Stamp(fingerprint="f"), None)
+    state.store.write(scores, "method_scores/length", "0", STAMP, None)
     found = [*losses(state, {"method_scores/length"})]
     assert [each.notable for each in found] == ([] if notable is None else [notable])
     assert all(f"{lost} of 20 samples without a score" in each.sentence for each in found)
@@ -126,14 +135,14 @@ def test_each_variant_s_mix_tells_its_own_losses(state: State) -> None:
     """A comparison of what was trained on the whole with what was trained on a part would be one of unlike things."""
     content = {**state.config.model_dump(), "variants": {"fractions": [0.5], "also": ["full"]}}
     state = state_of(config=Config.model_validate(content))
-    asset, stamp = state.asset("variant/training_mix"), Stamp(fingerprint="f")
+    asset = state.asset("variant/training_mix")
     names = [name for name in state.config.variant_set if name not in {"base"}]
     for name in names:
         lost = name == "full"
-        rows = {"sample_id": ["a", "b"], "block_tokens": [[9], [9]], "truncated_tokens": [9 * lost, 0]}
-        mix = pl.DataFrame({key: pl.Series(rows.get(key, [None] * 2), dtype=kind) for key, kind in MIX.items()})
-        rejected = pl.DataFrame({"sample_id": ["x", "y"] * lost, "reason": ["too long"] * 2 * lost}, REJECTS)
-        state.store.write(mix, asset.key, name, stamp, rejected)
+        cut, blocks = [9 * lost, 0], [[9], [9]]
+        mix = table(tables.TRAINING_MIX, 2, sample_id=["a", "b"], block_tokens=blocks, truncated_tokens=cut)
+        rejected = rejected_of(*("x", "y") * lost, reason="too long")
+        state.store.write(mix, asset.key, name, STAMP, rejected)
     found = [*losses(state, {asset.key})]
     assert {(loss.asset, loss.notable) for loss in found} == {("variant/training_mix[full]", True)}
     assert [loss.sentence.partition(" (")[0] for loss in found] == [
@@ -156,12 +165,9 @@ def with_made_models(state: State) -> State:
 
 def test_texts_that_a_homologous_model_is_not_trained_on_are_said(state: State) -> None:
     found = with_made_models(state)
-    names = ["book.txt:1#1", "book.txt:1#2", "web.jsonl:3"]
-    mix = pl.DataFrame(
-        {name: pl.Series(names if name == "sample_id" else [None] * 3, dtype=kind) for name, kind in MIX.items()}
-    )
+    mix = table(tables.TRAINING_MIX, 3, sample_id=["book.txt:1#1", "book.txt:1#2", "web.jsonl:3"])
     reasons = ["truncated gzip: nothing after record 1,018 was read", "no text: the field 'text' is empty"]
-    rejected = pl.DataFrame({"sample_id": ["web.jsonl.gz:1019", "web.jsonl:9"], "reason": reasons})
+    rejected = rejected_of("web.jsonl.gz:1019", "web.jsonl:9", reason=reasons)
     key = "homologous_mix/long"
     found.store.write(mix, key, None, Stamp(fingerprint="f", given=1020), rejected)
     (said,) = losses(found, {key})
@@ -169,24 +175,18 @@ def test_texts_that_a_homologous_model_is_not_trained_on_are_said(state: State) 
         "2 of 1,020 texts rejected (0.196 %), 1 of them for a file that could not be read to its end: "
         "1 x no text; 1 x truncated gzip"
     )
-    found.store.write(mix, key, None, Stamp(fingerprint="f"), rejected)
+    found.store.write(mix, key, None, STAMP, rejected)
     (said,) = losses(found, {key})
     assert said.sentence.startswith("2 of about 4 texts rejected (50 %)"), "a mix of old: drawn and rejected ones"
 
 
 def test_samples_that_a_pre_experienced_model_is_not_trained_on_are_said(state: State) -> None:
     found, key = with_made_models(state), "pre_experience_mix/cherry"
-    found.store.write(
-        state.read("training_mix"), key, None, Stamp(fingerprint="f"), state.store.read_rejected("training_mix", [None])
-    )
+    found.store.write(state.read("training_mix"), key, None, STAMP, state.store.read_rejected("training_mix", [None]))
     assert [each.sentence for each in losses(found, {key})] == [
         "2 of 4 samples rejected (50 %): 2 x empty response: turn …",
         "2 of 3 sequences cut, 60 of 90 tokens (66.7 %) lost: training.max_length is 4,096",
     ]
-
-
-def _rejected(*names: str, reason: str) -> pl.DataFrame:
-    return pl.DataFrame({"sample_id": [*names], "reason": reason}, schema=tables.schema(tables.REJECTED))
 
 
 def asking(folder: Path, **evaluation: Any) -> State:
@@ -208,7 +208,7 @@ def test_answers_that_begin_with_thoughts_are_counted(
 ) -> None:
     state = asking(tmp_path, thoughts=thoughts)
     said = {"q0": "<think>a</think>\n\nOslo", "q1": "a\n</think>\nOslo", "q2": "<think>a", "q3": "Write `</think>`."}
-    state.store.write(answers(said), "answers/quiz", "base", Stamp(fingerprint="f"))
+    state.store.write(answers(said), "answers/quiz", "base", STAMP)
     with with_quiz():
         found = [*losses(state, {"answers/quiz"})]
     assert [(each.asset, each.sentence, each.notable) for each in found] == [
@@ -220,20 +220,19 @@ def test_answers_that_begin_with_thoughts_are_counted(
 def test_what_each_model_lost_of_a_benchmark_is_said(tmp_path: Path, input_length: int | None) -> None:
     """Test one of two: missing answers are reported with the answers, and so are prompts that lost their middle."""
     state = asking(tmp_path, input_length=input_length)
-    stamp, key = Stamp(fingerprint="f"), "quiz"
     whole = answers({f"q{n}": "yes" for n in range(8)})
-    state.store.write(whole, f"answers/{key}", "base", stamp)
+    state.store.write(whole, "answers/quiz", "base", STAMP)
     part = whole.head(6).with_columns(
         answer=pl.Series(["yes"] * 5 + [" \n"]),
         prompt_tokens=pl.Series([100, 40, 40, 40, 40, 40], dtype=pl.Int32),
         cut_tokens=pl.Series([300, 0, 0, 0, 0, 0], dtype=pl.Int32),
     )
-    state.store.write(part, f"answers/{key}", "checkpoint", stamp, _rejected("q6", "q7", reason="refused: 5 tokens"))
+    state.store.write(part, "answers/quiz", "checkpoint", STAMP, rejected_of("q6", "q7", reason="refused: 5 tokens"))
     scores = pl.DataFrame([(f"q{n}", "all", 1.0) for n in range(5)], schema=tables.schema(tables.SCORES), orient="row")
-    without = pl.concat([_rejected("q5", reason="no rating"), _rejected("q6", "q7", reason="it was not answered")])
-    state.store.write(scores, f"scores/{key}", "checkpoint", stamp, without)
+    without = pl.concat([rejected_of("q5", reason="no rating"), rejected_of("q6", "q7", reason="it was not answered")])
+    state.store.write(scores, "scores/quiz", "checkpoint", STAMP, without)
     with with_quiz():
-        found = [*losses(state, {f"answers/{key}", f"scores/{key}"})]
+        found = [*losses(state, {"answers/quiz", "scores/quiz"})]
     limit = "scoring.max_length is 65,536" if input_length is None else "evaluation.input_length is 90"
     cut, lost = ("cut", "lost") if input_length is None else ("shortened as configured", "not shown")
     assert [(each.asset, each.sentence, each.notable, each.intended) for each in found] == [
@@ -252,27 +251,18 @@ def test_what_each_model_lost_of_a_benchmark_is_said(tmp_path: Path, input_lengt
 SCORED, RAW = "perplexity/short", "raw_long_sft"
 
 
-def table(columns: tuple[tables.Column, ...], rows: int, **values: int) -> pl.DataFrame:
-    schema = tables.schema(columns)
-    return pl.DataFrame({name: pl.Series([values.get(name)] * rows, dtype=kind) for name, kind in schema.items()})
-
-
-def effort(tokens: int, seconds: float) -> dict[str, float]:
-    return {"tokens": tokens, "seconds": seconds}
-
-
 @pytest.fixture
 def scored_state(tmp_path: Path) -> State:
     """Three samples in two shards, one of which was rejected when it was scored."""
     write_samples(tmp_path / "long.jsonl", [sample(0)])
     found = opened(tmp_path, long_sft={"path": "long.jsonl", "shards": 2})
-    rejected = pl.DataFrame({"sample_id": ["x"], "reason": ["the response is empty"]})
-    for shard, rows in (("0", 2), ("1", 1)):
-        found.store.write(table(tables.RAW_LONG_SFT, rows), RAW, shard, Stamp(fingerprint="f"))
-    kept = Stamp(fingerprint="f", effort=effort(100, 2.0))
-    two, none = (table(tables.PERPLEXITY, rows, context_tokens=30, truncated_tokens=10) for rows in (2, 0))
-    found.store.write(two, SCORED, "0", kept)
-    found.store.write(none, SCORED, "1", Stamp(fingerprint="f", effort=effort(50, 1.5)), rejected)
+    for shard, rows, scored, effort, rejected in (
+        ("0", 2, 2, {"tokens": 100, "seconds": 2.0}, None),
+        ("1", 1, 0, {"tokens": 50, "seconds": 1.5}, rejected_of("x", reason="the response is empty")),
+    ):
+        found.store.write(table(tables.RAW_LONG_SFT, rows), RAW, shard, STAMP)
+        perplexity = table(tables.PERPLEXITY, scored, context_tokens=30, truncated_tokens=10)
+        found.store.write(perplexity, SCORED, shard, Stamp(fingerprint="f", effort=effort), rejected)
     return found
 
 
@@ -310,21 +300,13 @@ def test_the_settings_that_left_samples_out_are_named(limits: set[str], said: st
     options = {"drop": ["near"], "per_document": 1}
     rule = {"fraction": 0.5, "evidence": True, **{name: options[name] for name in limits}}
     state = state_of(config=load_project(make_project(tmp_path, samples=4, shards=1, selection=rule)))
-    scores = {"sample_id": [*"abcd"], "score_robust": [1.0] * 4}
-    for asset, columns, rows in (
-        ("combined_scores", tables.COMBINED_SCORES, scores),
-        ("document_split", tables.DOCUMENT_SPLIT, {"sample_id": [*"abcd"], "reserved": [False] * 4}),
-    ):
-        if asset not in state.pipeline.by_key:
-            continue
-        empty = pl.DataFrame(schema=tables.schema(columns))
-        whole = pl.concat([empty, pl.DataFrame(rows)], how="diagonal")
-        state.store.write(whole, asset, None, Stamp(fingerprint="x"))
-    chosen = pl.concat(
-        [pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET)), pl.DataFrame({"sample_id": ["a"]})], how="diagonal"
-    )
-    rejected = pl.DataFrame([(name, f"selection.{name}: x") for name in limits], ["sample_id", "reason"], orient="row")
-    state.store.write(chosen, CHOSEN, None, Stamp(fingerprint="x"), rejected)
+    scores = table(tables.COMBINED_SCORES, 4, sample_id=[*"abcd"]).with_columns(score_robust=pl.lit(1.0))
+    split = table(tables.DOCUMENT_SPLIT, 4, sample_id=[*"abcd"], reserved=False)
+    for asset, whole in (("combined_scores", scores), ("document_split", split)):
+        if asset in state.pipeline.by_key:
+            state.store.write(whole, asset, None, STAMP)
+    rejected = rejected_of(*limits, reason=[f"selection.{name}: x" for name in limits])
+    state.store.write(table(tables.SELECTED_SUBSET, 1, sample_id="a"), CHOSEN, None, STAMP, rejected)
     assert unfilled(state) == f"1 of 2 samples are chosen: {said}"
 
 
@@ -332,9 +314,7 @@ def test_the_settings_that_left_samples_out_are_named(limits: set[str], said: st
 def test_a_count_above_the_samples_is_said(count: int, said: str, tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=8, shards=2, selection={"fraction": None, "count": count})
     state = state_of(config=load_project(file))
-    rows = {"sample_id": [f"s{number}" for number in range(3)]}
-    chosen = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
-    state.store.write(pl.concat([chosen, pl.DataFrame(rows)], how="diagonal"), CHOSEN, None, Stamp(fingerprint="x"))
+    state.store.write(table(tables.SELECTED_SUBSET, 3, sample_id=["s0", "s1", "s2"]), CHOSEN, None, STAMP)
     assert unfilled(state).startswith(said) and bool(unfilled(state)) == bool(said)
     assert [line for line in checks_of(state).warnings if "selection.count" in line] == (
         [f"selection.count asks for {count:,} samples, but only 8 can be chosen."] if said else []
