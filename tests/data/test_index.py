@@ -120,12 +120,10 @@ def test_an_input_without_usable_sample_says_why(tmp_path: Path) -> None:
     records = [explicit("a", ""), explicit("b", " "), {"text": "x"}]
     with refused("data.no_usable_record") as caught:
         index_of(tmp_path, records)
-    assert str(caught.value).splitlines() == [
-        "long_sft.path: no usable sample in *.jsonl; correct the data or the path. Rejected:",
-        "  2 x empty response: nothing to learn and nothing to score (first at x.jsonl:1)",
-        "  1 x unknown form: messages, conversations, data, or context/instruction/response wanted, but found text"
-        " (first at x.jsonl:3)",
-    ]
+    first, empty, unknown = str(caught.value).splitlines()
+    assert first.startswith("long_sft.path: no usable sample in *.jsonl")
+    assert empty.startswith("  2 x empty response: ") and unknown.startswith("  1 x unknown form: ")
+    assert "(first at x.jsonl:1)" in empty and "(first at x.jsonl:3)" in unknown
 
 
 def test_the_same_texts_under_other_ids_are_said(tmp_path: Path) -> None:

@@ -154,21 +154,6 @@ def test_s3_through_the_other_variable(
     assert len(resolve_files("s3://data-bucket/v/a.jsonl", tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [
-        ("s3://no-such-bucket/x.jsonl", "s3://no-such-bucket/x.jsonl: the bucket does not exist"),
-        ("s3://no-such-bucket/*.jsonl", "matches no data file: .* that the bucket exists"),
-        ("s3://data-bucket/nothing.jsonl", "there is no such file. Check the address"),
-        ("s3://data-bucket/nothing*.jsonl", "matches no data file"),
-    ],
-)
-def test_s3_without_the_thing(s3_put: Put, tmp_path: Path, address: str, reason: str) -> None:
-    with pytest.raises(GateauError, match=reason) as caught:
-        resolve_files(address, tmp_path)
-    assert not isinstance(caught.value, TransientError)
-
-
 def test_s3_without_a_server_may_be_tried_again(
     s3_put: Put, tmp_path: Path, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,9 +408,14 @@ def test_index_and_texts_from_the_hub(hub: Datasets, tmp_path: Path) -> None:
         ("hf://datasets/lab/plain/*.parquet", "matches no data file"),
         ("hf://datasets/lab", "Write hf://datasets/owner/name/file"),
         ("lab/csv", "has no jsonl, json or parquet file"),
+        ("s3://no-such-bucket/x.jsonl", "s3://no-such-bucket/x.jsonl: the bucket does not exist"),
+        ("s3://no-such-bucket/*.jsonl", "matches no data file: .* that the bucket exists"),
+        ("s3://data-bucket/nothing.jsonl", "there is no such file. Check the address"),
+        ("s3://data-bucket/nothing*.jsonl", "matches no data file"),
     ],
 )
-def test_what_is_not_there(hub: Datasets, tmp_path: Path, path: str, reason: str) -> None:
+@pytest.mark.usefixtures("hub", "s3_put")
+def test_what_is_not_there(tmp_path: Path, path: str, reason: str) -> None:
     with pytest.raises(GateauError, match=reason) as caught:
         resolve_files(path, tmp_path)
     assert not isinstance(caught.value, TransientError)

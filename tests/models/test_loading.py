@@ -42,8 +42,14 @@ from tests.kit.tiny_models import encoder, loaded_model, save_encoder, tokenizer
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny Llama in `models/tiny`."""
     folder = tmp_path_factory.mktemp("saved")
-    loaded_model("llama", max_position_embeddings=256).model.save_pretrained(folder / "models" / "tiny")
-    tokenizer().save_pretrained(folder / "models" / "tiny")
+    save(folder / "models" / "tiny", loaded_model("llama", max_position_embeddings=256).model)
+    return folder
+
+
+def save(folder: Path, model: Any) -> Path:
+    """Write a model and the tests' tokenizer."""
+    model.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
     return folder
 
 
@@ -154,8 +160,7 @@ _CPM: dict[str, Any] = {**_SIZES, "dim_head": 8, "dim_ff": 16}
 
 
 def test_model_that_is_no_decoder(tmp_path: Path) -> None:
-    BertForMaskedLM(BertConfig(**_BERT)).save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path, BertForMaskedLM(BertConfig(**_BERT)))
     with refused("models.not_causal", "BertForMaskedLM"):
         _load(tmp_path)
 
@@ -164,8 +169,7 @@ def test_model_that_is_no_decoder(tmp_path: Path) -> None:
 def test_decoder_that_sees_what_follows(config: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     config.init_std = config.initializer_range = 0.15
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path, AutoModelForCausalLM.from_config(config))
     with refused("models.not_causal", f"{config.model_type}.*Llama"):
         _load(tmp_path)
     if config.model_type == "bert":
@@ -204,8 +208,7 @@ def test_learned_positions_are_not_read_beyond_their_table() -> None:
 
 
 def test_window_must_be_known_when_it_is_used(tmp_path: Path) -> None:
-    loaded_model("bloom").model.save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path, loaded_model("bloom").model)
     assert _load(tmp_path).window is None
     with refused("models.window"):
         _load(tmp_path, context="window")
@@ -214,8 +217,7 @@ def test_window_must_be_known_when_it_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
 def test_override_changes_the_frequencies_and_the_logits(kind: str, tmp_path: Path) -> None:
-    loaded_model(kind).model.save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path, loaded_model(kind).model)
     plain, changed = _load(tmp_path), _load(tmp_path, rope_theta=2_000_000)
     frequencies = changed.model.get_buffer("model.rotary_emb.inv_freq")
     torch.testing.assert_close(frequencies, 2_000_000 ** -(torch.arange(0, 16, 2) / 16))  # θ^(-2i/d)
@@ -228,8 +230,7 @@ def test_override_changes_the_frequencies_and_the_logits(kind: str, tmp_path: Pa
 
 def test_override_keeps_a_scaling_rule(tmp_path: Path) -> None:
     rule = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}
-    loaded_model("llama", rope_parameters=rule).model.save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path, loaded_model("llama", rope_parameters=rule).model)
     changed = _load(tmp_path, rope_theta=500_000)
     want = 500_000 ** -(torch.arange(0, 16, 2) / 16) / 4
     torch.testing.assert_close(changed.model.get_buffer("model.rotary_emb.inv_freq"), want)
@@ -578,8 +579,7 @@ def test_the_window_is_the_smallest_limit(folders: Path, tmp_path: Path) -> None
 def test_a_model_without_the_head_is_no_reward_model(folders: Path, tmp_path: Path) -> None:
     with refused("models.reward", "BertModel"):
         encoder(folders / "embedding", "reward")
-    loaded_model("llama").model.save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path, loaded_model("llama").model)
     with refused("models.reward", "LlamaForCausalLM"):
         encoder(tmp_path, "reward")
 
@@ -629,8 +629,7 @@ def test_what_cannot_be_loaded_is_said(folders: Path, tmp_path: Path, monkeypatc
 
 def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
     config = T5Config(vocab_size=400, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    T5Model(config).save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
+    save(tmp_path, T5Model(config))
     with refused("models.task", "t5"):
         encoder(tmp_path, "embedding")
 

@@ -37,22 +37,14 @@ def declared(config: Config) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(all_methods()))
-def test_a_method_requires_what_it_declares(name: str) -> None:
-    config = by_method(name)
-    assert required(config) == declared(config)
-    rest = OF_THE_PAIR - declared(config)
-    pipeline = pipeline_of(config)
-    assert set(pipeline.left_out) == rest, "still assets that can be asked for"
-    assert pipeline.by_key["report"].reads.keys() == declared(config) - {"report"}
-
-
-@pytest.mark.parametrize("name", sorted(all_methods()))
-def test_compared_with_another_it_requires_what_both_declare(name: str) -> None:
-    for other in ("random", "perplexity", "hmg"):
-        config = by_method(name, other)
-        assert required(config) == declared(config)
-        beside = set(pipeline_of(config).by_key["comparison"].reads if name != other else ())
-        assert beside <= declared(config)
+def test_a_method_requires_what_it_declares_alone_and_compared_with_another(name: str) -> None:
+    for compared in ((), ("random",), ("perplexity",), ("hmg",)):
+        config = by_method(name, *compared)
+        pipeline, wanted = pipeline_of(config), declared(config)
+        assert pipeline.required == wanted
+        assert {*pipeline.left_out} == OF_THE_PAIR - wanted, "still assets that can be asked for"
+        assert pipeline.by_key["report"].reads.keys() == wanted - {"report"}
+        assert "comparison" not in wanted or {*pipeline.by_key["comparison"].reads} <= wanted
 
 
 def test_what_is_required_reads_nothing_that_is_not() -> None:
