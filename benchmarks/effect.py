@@ -1,6 +1,5 @@
 """From selection to effect: when does a choice teach a model more far facts than a random one of equal size?
 
-    .venv/bin/python benchmarks/effect.py --pilot --forecast docs/evidence/figures/effect_forecast.json
     .venv/bin/python benchmarks/effect.py --out build/benchmarks/effect.json
 
 The model is theta_A of the demo's pair with a rotary base (THETA) that extends its window a part of the way: it recalls
@@ -9,8 +8,7 @@ that need far text, by their labels. They are parts of one set per seed, whose t
 same number of samples by the product's own rules, and its model differs in nothing else: equal weights at the start,
 and common samples in the same order. `mix` keeps what `random` drew of its other classes, as far as there is room.
 
-The pilot fits a learning curve, the log-odds of far recall by the amount of far text in the choice, and writes the gain
-over `random` that it expects in each pool. The report seeds are run later, and every gain is set beside its forecast.
+Every gain is set beside its forecast: what a learning curve of two pilot seeds, fitted before, expects in each pool.
 
 A model that was trained is a line of --runs. It is not trained again unless what decides it has changed: the sequences
 and their order, the pair, or a setting. Arms that choose the same samples share it. Seeds are run one after the other,
@@ -25,7 +23,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from itertools import cycle, islice
 from os import SEEK_END
@@ -72,13 +70,11 @@ TAU = 1.0
 THETA = 2e4  # theta_A's own is 1e4, theta_B's 1e6
 DISTANCES = {"far": (400, 550, 700), "near": (64,)}
 QUESTIONS = 100  # per distance
-PILOT, REPORT = (50, 51), (60, 61, 62, 63, 64, 65, 66, 67)
-FORECAST_ARMS = ("mix", "mix_tau")
-CORE = ("untrained", "random", *FORECAST_ARMS)
+SEEDS = (60, 61, 62, 63, 64, 65, 66, 67)
+CORE = ("untrained", "random", "mix", "mix_tau")  # of the forecast
 OTHERS = ("top", "oracle", "clean", "mix_trim", "random_again")
 DRAWS = {"random": "drawn", "random_again": "drawn_again"}  # an arm, and the column of its order
 OTHER_DRAW = 1000  # added to a seed
-PILOT_ARMS = ("top", "oracle", "clean")  # beside CORE
 SAME_EVERYWHERE = 0.0  # the share of the pool in a key of a run that no pool decides
 
 
@@ -466,12 +462,6 @@ def mean_of(values: Sequence[float]) -> Interval:
     return Interval(value=mean, low=mean - half, high=mean + half)
 
 
-def log_odds(share: float, count: int) -> float:
-    """Return the log-odds of a share of `count` questions; half a question is added on either side."""
-    right = share * count
-    return math.log((right + 0.5) / (count - right + 0.5))
-
-
 Cell = tuple[int, float]  # seed, far share of the pool
 
 
@@ -488,112 +478,6 @@ def differences(runs: Sequence[Mapping[str, Any]], arm: str, share: float, recal
         for cell, each in cells_of(runs, arm).items()
         if cell[1] == share and cell in random
     ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """A learning curve of the pilot's runs in log-odds of far recall, with an intercept per seed.
-
-    log-odds = seed + slope · log2(amount + offset) + noise · unpredictable share. `amount` is the far samples of the
-    choice, by label, or its response tokens that depend on far text, by the tables. covariance: of slope and noise.
-    spread: standard deviation of the curve's error in one difference to random. freedom: degrees of freedom.
-    """
-
-    amount: str
-    offset: float
-    slope: float
-    noise: float
-    covariance: list[list[float]]
-    spread: float
-    freedom: int
-
-
-def fitted(runs: Sequence[Mapping[str, Any]], count: int, amount: str, offsets: Sequence[float], noise: bool) -> Fit:
-    """Return the curve with the offset of least squared error. Without `noise`, the share has no part in it.
-
-    The covariance takes the arms of a seed and pool as one cluster.
-    """
-    some = [each for each in runs if each["arm"] != "untrained"]
-    seeds = sorted({each["seed"] for each in some})
-    odds = np.array([_odds(each, "far", count) for each in some])
-    best: tuple[float, float, np.ndarray, np.ndarray] | None = None
-    for offset in offsets:
-        terms = np.array([_terms(each, amount, offset)[: 1 + noise] for each in some])
-        design = np.hstack([np.array([[each["seed"] == seed for seed in seeds] for each in some]), terms])
-        weights = np.linalg.lstsq(design, odds, rcond=None)[0]
-        error = float(((odds - design @ weights) ** 2).sum())
-        if best is None or error < best[0]:
-            best = error, offset, design, weights
-    assert best is not None
-    _, offset, design, weights = best
-    errors = odds - design @ weights
-    cells = [(each["seed"], each["pool"]) for each in some]
-    clusters = sorted(set(cells))
-    scores = np.array([
-        sum(design[row] * errors[row] for row in range(len(some)) if cells[row] == cell) for cell in clusters
-    ])  # fmt: skip
-    inner = np.linalg.inv(design.T @ design)
-    whole = inner @ scores.T @ scores @ inner * len(clusters) / (len(clusters) - 1)
-    covariance = np.zeros((2, 2))
-    covariance[: 1 + noise, : 1 + noise] = whole[len(seeds) :, len(seeds) :]
-    random = {cell: errors[row] for row, cell in enumerate(cells) if some[row]["arm"] == "random"}
-    paired = [errors[row] - random[cell] for row, cell in enumerate(cells) if some[row]["arm"] != "random"]
-    return Fit(
-        amount=amount,
-        offset=offset,
-        slope=float(weights[len(seeds)]),
-        noise=float(weights[-1]) if noise else 0.0,
-        covariance=covariance.tolist(),
-        spread=float(np.sqrt(np.mean(np.square(paired)))),
-        freedom=len(clusters) - 1,
-    )
-
-
-def _terms(each: Mapping[str, Any], amount: str, offset: float) -> tuple[float, float]:
-    return math.log2(each[amount] + offset), each["unpredictable"] / each["samples"]
-
-
-def _odds(each: Mapping[str, Any], recall: str, count: int) -> float:
-    return log_odds(each["recall"][recall], count * len(DISTANCES[recall]))
-
-
-def expected_gains(runs: Sequence[Mapping[str, Any]], fit: Fit, count: int, seeds: int) -> list[dict[str, Any]]:
-    """Return the gain over random that the pilot's curve expects in each of its pools, as a mean over `seeds` seeds.
-
-    Amounts are those that the pilot's choices have. The 95 % interval has the error of the curve, and the spread of
-    single differences over `seeds` and over the pilot's seeds, which may share what is particular to their pairs.
-    Log-odds become recall at the recall that random had in the pilot.
-    """
-    random, rows = cells_of(runs, "random"), list[dict[str, Any]]()
-    for arm in FORECAST_ARMS:
-        both = {cell: (each, random[cell]) for cell, each in cells_of(runs, arm).items() if cell in random}
-        for share in sorted({share for _, share in both}):
-            pairs = [pair for cell, pair in both.items() if cell[1] == share]
-            steps = [
-                np.subtract(_terms(one, fit.amount, fit.offset), _terms(other, fit.amount, fit.offset))
-                for one, other in pairs
-            ]
-            step = np.mean(steps, axis=0)
-            middle = float(step @ (fit.slope, fit.noise))
-            spread = fit.spread**2 * (1 / seeds + 1 / len(pairs))
-            variance = float(step @ np.array(fit.covariance) @ step) + spread
-            half = t_quantile(fit.freedom) * math.sqrt(variance)
-            base = float(np.mean([_odds(other, "far", count) for _, other in pairs]))
-            low, value, high = (
-                1 / (1 + math.exp(-base - odds)) - 1 / (1 + math.exp(-base))
-                for odds in (middle - half, middle, middle + half)
-            )
-            rows.append({"arm": arm, "pool": share, "bits": mismatch(USE, share), "steps": step.tolist(),
-                         "value": value, "low": low, "high": high})  # fmt: skip
-    return rows
-
-
-# The forecast's laws: what is counted, the offsets to choose from, and whether noise has a part. `samples` is the law
-# of selection.forecast, which was named before the pilot; `tokens` was named after it, before the report.
-LAWS: dict[str, tuple[str, tuple[float, ...], bool]] = {
-    "tokens": ("far_tokens", (1, 10, 20, 40, 80, 160, 320), True),
-    "samples": ("far", (1,), False),
-}
 
 
 def tests_of(options: Namespace, seeds: Sequence[int]) -> dict[str, Any]:
@@ -663,8 +547,7 @@ def outcome(runs: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> list[dict
 def _options(given: list[str] | None) -> Namespace:
     parser = benchmark_parser(__doc__)
     add = parser.add_argument
-    add("--pilot", action="store_true", help="run the pilot seeds and write --forecast")
-    add("--seeds", type=int, nargs="+", help=f"of pairs and data; default: {PILOT} for the pilot, else {REPORT}")
+    add("--seeds", type=int, nargs="+", default=list(SEEDS), help="of pairs and data")
     add("--arms", nargs="+", default=None, choices=[*CORE, *OTHERS], help="only these arms")
     add("--count", type=int, default=160, help="samples that each model is trained on")
     add("--pool", type=int, default=MOST_SAMPLES, help="most samples of a pool")
@@ -680,9 +563,6 @@ def _options(given: list[str] | None) -> Namespace:
     add("--finished", action="store_true", help="train nothing: report the seeds whose runs are complete")
     options = parser.parse_args(given)
     options.runs = options.runs or options.folder / "runs.jsonl"
-    options.seeds = options.seeds or (PILOT if options.pilot else REPORT)
-    if options.pilot and len(options.seeds) * len(options.shares) < 2:
-        parser.error("--pilot: a curve needs two pools or more; give another seed or share")
     return options
 
 
@@ -691,23 +571,16 @@ def main(given: list[str] | None = None) -> int:
     options = _options(given)
     torch.set_num_threads(1)
     began = time.perf_counter()
-    parts = [options.arms] if options.arms else [CORE, PILOT_ARMS if options.pilot else OTHERS]
-    parts[1:] = [[arm for arm in part if arm not in parts[0]] for part in parts[1:]]
+    parts = [options.arms] if options.arms else [CORE, OTHERS]
     runs = [made for arms in parts for made in all_runs(options, arms, options.seeds)]
     runs, verdicts = with_auto(options, runs)
     arms = list(dict.fromkeys(each["arm"] for each in runs if each["arm"] != "untrained"))
-    if options.pilot:
-        fits = {law: fitted(runs, options.questions, *how) for law, how in LAWS.items()}
-        cells = {law: expected_gains(runs, fit, options.questions, len(REPORT)) for law, fit in fits.items()}
-        expected = json.loads(json.dumps({"seeds": len(REPORT), "fits": fits, "cells": cells}, default=asdict))
-        write_json(options.forecast, {"settings": settings_of(options, "pilot", "arms"), **expected})
-    else:
-        expected = json.loads(options.forecast.read_text()) if options.theta == THETA else {"cells": {}}
+    expected = json.loads(options.forecast.read_text()) if options.theta == THETA else {"cells": {}}
     rows, untrained = outcome(runs, arms), [each for each in runs if each["arm"] == "untrained"]
     held = {law: [_held(rows, cell) for cell in cells] for law, cells in expected["cells"].items()}
     show(_printed(rows) + "\n\n" + _expected(expected, held))
     write_json(options.out, {
-        "settings": settings_of(options, "pilot", "arms"),
+        "settings": settings_of(options, "arms"),
         "machine": machine(),
         "seconds": time.perf_counter() - began,
         "test": tests_of(options, options.seeds),

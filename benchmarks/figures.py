@@ -5,23 +5,21 @@
 The newest JSON of each benchmark in --measured is shortened into docs/evidence/figures. From these files every table
 between `<!-- figures: NAME -->` and `<!-- end of figures -->` in README and docs is written. With --check, pages that
 are not current are listed, and nothing is written.
+
+A table is a function of the shortened files that its decorator names. NAME is that of the function, or the decorator's.
 """
 
 import argparse
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from common import Spread, estimate_text, say
 from common_ranking import FIGURES, SHARES
-from effect_counts import Law, held_by_chance, laws
 from gpu_training import PREFIX
 from kinds import KINDS as SYNTHETIC_KINDS
 from kinds import groups
@@ -48,85 +46,92 @@ Json = Mapping[str, Any]
 Row = Sequence[object]
 
 
+# What is kept of the files.
+
+
+def shortened(found: Any) -> Any:
+    """Return figures with each estimate as a list of its value and ends, and six digits of each number."""
+    match found:
+        case {"value": _, "low": _, "high": _, **rest} if not rest:
+            return [shortened(found[name]) for name in ("value", "low", "high")]
+        case Mapping():
+            return {name: shortened(each) for name, each in found.items()}
+        case list():
+            return [shortened(each) for each in found]
+        case float():
+            return round(found, 6)
+    return found
+
+
+def _results(measured: Json, kept: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return settings and machine of a file, and what is kept of each of its results."""
+    results = {name: shortened(kept(result)) for name, result in measured["results"].items()}
+    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+
+
+def _by_method(methods: Json, groups: Iterable[str]) -> dict[str, Any]:
+    """Return AUROC by method and task; precision of the groups only."""
+    return {
+        label: {
+            task: {name: estimates[name] for name in (FIGURES if task in groups else FIGURES[:1])}
+            for task, estimates in tasks.items()
+        }
+        for label, tasks in methods.items()
+    }
+
+
 def real_text(measured: Json) -> dict[str, Any]:
     """Shorten what real_selection.py wrote."""
-    results = {
-        setting: {
-            "samples": result["samples"],
-            "probability_of_response": _rounded(result["probability_of_response"]),
+
+    def kept(result: Json) -> dict[str, Any]:
+        some = result["answerable"]
+        return {
+            **{name: result[name] for name in ("samples", "probability_of_response")},
             "methods": _by_method(result["figures"], [ALL]),
-            "difference": {label: _triple(estimate) for label, estimate in result["difference"].items()},
-            "answerable": {
-                "samples": result["answerable"]["samples"],
-                "methods": _by_method(result["answerable"]["figures"], [ALL]),
-            },
+            "difference": result["difference"],
+            "answerable": {"samples": some["samples"], "methods": _by_method(some["figures"], [ALL])},
         }
-        for setting, result in measured["results"].items()
-    }
-    for setting in results.keys() - _few(results).keys():  # of these, pages show the kinds under no method
-        for each in (results[setting], results[setting]["answerable"]):
+
+    found = _results(measured, kept)
+    for setting in found["results"].keys() - _few(found["results"]).keys():  # of these, pages show no kinds by method
+        for each in (found["results"][setting], found["results"][setting]["answerable"]):
             each["methods"] = {label: {ALL: tasks[ALL]} for label, tasks in each["methods"].items()}
-    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+    return found
 
 
 def response_length(measured: Json) -> dict[str, Any]:
     """Shorten what response_length.py wrote."""
-    shortened = {
-        part: {name: {of: _triple(each) for of, each in figures.items()} for name, figures in measured[part].items()}
-        for part in ("figures", "difference")
-    }
-    evidence = {place: _rounded(figures) for place, figures in measured["evidence"].items()}
-    kept = ("settings", "machine", "samples", "far")
-    return {name: measured[name] for name in kept} | shortened | {"evidence": evidence}
+    kept = ("settings", "machine", "samples", "far", "figures", "difference", "evidence")
+    return shortened({name: measured[name] for name in kept})
 
 
 def real_dependencies(measured: Json) -> dict[str, Any]:
     """Shorten what real_selection.py wrote: keep how often dependency and evidence are right."""
-    results = {setting: result["dependency"] for setting, result in measured["results"].items()}
-    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+    return _results(measured, lambda result: result["dependency"])
 
 
 def qmsum(measured: Json) -> dict[str, Any]:
     """Shorten what qmsum_selection.py wrote: keep what its tables show."""
-    results = {
-        model: {
-            **{name: result[name] for name in ("parts", "samples", "meetings", "response_tokens", "dependency")},
-            **{of: _triples(result[of]) for of in ("auroc", "evidence")},
-            "difference": {label: _triple(tasks[ALL]) for label, tasks in result["difference"].items()},
-            **({"mixed": _triples(result["mixed"])} if "mixed" in result else {}),
-        }
-        for model, result in measured["results"].items()
-    }
-    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+    names = ("parts", "samples", "meetings", "response_tokens", "dependency", "auroc", "evidence", "mixed")
 
+    def kept(result: Json) -> dict[str, Any]:
+        difference = {label: tasks[ALL] for label, tasks in result["difference"].items()}
+        return {name: result[name] for name in names if name in result} | {"difference": difference}
 
-def base_rates(measured: Json) -> dict[str, Any]:
-    """Shorten what base_rates.py wrote."""
-    return _triples(measured)
-
-
-def _triples(found: Any) -> Any:
-    """Return the same with each estimate as a list."""
-    if not isinstance(found, Mapping):
-        return found
-    if set(found) == {"value", "low", "high"}:
-        return _triple(found)
-    return {name: _triples(each) for name, each in found.items()}
+    return _results(measured, kept)
 
 
 def gpu(measured: Json) -> dict[str, Any]:
-    """Shorten what gpu.py wrote: keep what its two tables show."""
+    """Shorten what gpu.py wrote: keep what its tables show."""
     parts, peak = measured["parts"], measured["parts"]["matrix_product_peak"]["flops_per_second"]
     steps = {name.removeprefix(PREFIX): part for name, part in parts.items() if PREFIX in name}
-    training = {name: _on_gpu(part, peak) for name, part in steps.items() if "skipped" not in part}
-    scoring = {name: _on_gpu(part, peak) for name, part in parts.items() if "flops" in part and PREFIX not in name}
     return {
         "machine": parts["machine"],
         "peak": round(peak / 1e12),
         "parity": {dtype: max(found.values()) for dtype, found in parts["parity"].items() if dtype != "part_seconds"},
         "straightforward": parts["straightforward"].get("ratio"),
-        "scoring": scoring,
-        "training": training,
+        "scoring": {n: _on_gpu(part, peak) for n, part in parts.items() if "flops" in part and PREFIX not in n},
+        "training": {name: _on_gpu(part, peak) for name, part in steps.items() if "skipped" not in part},
     }
 
 
@@ -146,13 +151,11 @@ def _on_gpu(part: Json, peak: float) -> dict[str, Any]:
 def synthetic(measured: Json) -> dict[str, Any]:
     """Shorten what selection.py wrote."""
     by_seed = measured["probability_of_response"]
-    probability = {kind: sum(seed[kind] for seed in by_seed) / len(by_seed) for kind in by_seed[0]}
-    better = [{**row, "difference": _triple(row["difference"])} for row in measured["better_than_reference"]]
-    return {name: measured[name] for name in ("settings", "machine", "samples", "kinds", "drawn_blindly")} | {
-        "probability_of_response": _rounded(probability),
-        "methods": _by_method(measured["methods"], list(groups())),
-        "better_than_reference": better,
-    }
+    names = ("settings", "machine", "samples", "kinds", "drawn_blindly", "better_than_reference")
+    return shortened({name: measured[name] for name in names} | {
+        "probability_of_response": {kind: fmean(seed[kind] for seed in by_seed) for kind in by_seed[0]},
+        "methods": _by_method(measured["methods"], groups()),
+    })  # fmt: skip
 
 
 def effect(measured: Json) -> dict[str, Any]:
@@ -164,52 +167,21 @@ def effect(measured: Json) -> dict[str, Any]:
     return {**measured, "runs": runs}
 
 
-def _by_method(methods: Json, groups: Sequence[str]) -> dict[str, Any]:
-    """Return each estimate as a list; precision of the groups only."""
-    return {
-        label: {
-            task: {name: _triple(estimates[name]) for name in (FIGURES if task in groups else FIGURES[:1])}
-            for task, estimates in tasks.items()
-        }
-        for label, tasks in methods.items()
-    }
-
-
-def _triple(estimate: Json) -> list[float]:
-    return [round(estimate[name], 6) for name in ("value", "low", "high")]
-
-
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 6) for name, value in values.items()}
-
-
 # A benchmark's file: the name of the shortened one, and how it is shortened.
 SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "real_report.json": ("real_text", real_text),
     "real_dependencies.json": ("real_dependencies", real_dependencies),
-    "response_length_choose.json": ("response_length_choose", response_length),
-    "response_length_report.json": ("response_length_report", response_length),
+    **{f"real_long_{name}.json": (f"real_long_{name}", real_text) for name in ("SmolLM2", "Gemma-3")},
+    **{f"response_length_{half}.json": (f"response_length_{half}", response_length) for half in ("choose", "report")},
     "qmsum_report.json": ("qmsum", qmsum),
-    "qmsum_choose.json": ("qmsum_choose", qmsum),
-    "qmsum_gemma3.json": ("qmsum_gemma3", qmsum),
-    "base_rates.json": ("base_rates", base_rates),
-    "base_rates_long.json": ("base_rates_long", base_rates),
-    "base_rates_made.json": ("base_rates_made", base_rates),
+    **{f"{name}.json": (name, qmsum) for name in ("qmsum_choose", "qmsum_gemma3")},
+    **{f"{name}.json": (name, shortened) for name in ("base_rates", "base_rates_long", "base_rates_made")},
     "selection.json": ("synthetic", synthetic),
-    "scoring.json": ("scoring", dict),
-    "context_length.json": ("context_length", dict),
-    "training.json": ("training", dict),
-    "experiment.json": ("experiment", dict),
-    "experiment_large.json": ("experiment_large", dict),
-    "experiment_short_chat.json": ("experiment_short_chat", dict),
-    "experiment_cpu.json": ("experiment_cpu", dict),
-    "experiment_cpu_auto.json": ("experiment_cpu_auto", dict),
-    "experiment_gpu.json": ("experiment_gpu", dict),
+    **{f"{name}.json": (name, dict) for name in ("scoring", "context_length", "training")},
+    **{f"experiment_{size}.json": (f"experiment_{size}", dict) for size in ("cpu", "cpu_auto", "gpu")},
     "gpu.json": ("gpu", gpu),
     "effect.json": ("effect", effect),
     **{f"effect_{base}.json": (f"effect_{base}", effect) for base in EFFECT_BASES},
-    "real_long_SmolLM2.json": ("real_long_SmolLM2", real_text),
-    "real_long_Gemma-3.json": ("real_long_Gemma-3", real_text),
 }
 
 
@@ -226,6 +198,31 @@ def keep(folder: Path, into: Path) -> list[str]:
     return names
 
 
+# The tables.
+
+TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {}
+"""A table's name: the files that it is made of, and its function."""
+Maker = Callable[..., str]
+
+
+def table_of(*files: str, name: str = "", joined: bool = False, **options: Any) -> Callable[[Maker], Maker]:
+    """Return a decorator for the function of a table: one argument per file, and the options.
+
+    joined: the files have results of other models or settings, and the function takes them as those of one file.
+    """
+
+    def add(make: Maker) -> Maker:
+        def made(*found: Json) -> str:
+            if joined:
+                found = ({"results": {name: each for one in found for name, each in one["results"].items()}},)
+            return make(*found, **options)
+
+        TABLES[name or make.__name__] = (files, made)
+        return make
+
+    return add
+
+
 def _table(header: Row, rows: Iterable[Row]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
@@ -240,8 +237,17 @@ def _whole_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _spread(measured: Json) -> str:
-    return Spread(**measured).show()
+def _percent(triple: Sequence[float]) -> str:
+    value, low, high = (f"{100 * number:.0f}" for number in triple)
+    return f"{value} % ({low}-{high})"
+
+
+def _to(triple: Sequence[float | None], digits: int = 3) -> str:
+    return estimate_text(triple, digits, " to ")
+
+
+def _spread(measured: Json, digits: int = 2) -> str:
+    return Spread(**measured).show(digits)
 
 
 def _method(label: str) -> str:
@@ -261,6 +267,16 @@ def _ranked(rows: Mapping[str, Sequence[str]], order: Mapping[str, float]) -> It
         yield ["; ".join(names), *cells]
 
 
+def _ranked_table(columns: Mapping[str, Mapping[str, Sequence[float] | None]]) -> str:
+    """Return the estimates of each method that all columns have, the highest sum first; an empty cell for None."""
+    first, *others = columns.values()
+    labels = [label for label in first if all(label in each for each in others)]
+    cells = {label: [column[label] for column in columns.values()] for label in labels}
+    rows = {label: ["" if each is None else estimate_text(each) for each in of] for label, of in cells.items()}
+    order = {label: sum(each[0] for each in of if each) for label, of in cells.items()}
+    return _table(["method", *columns], _ranked(rows, order))
+
+
 def _setting(setting: str) -> tuple[str, str, str]:
     """Return model, tokens and window of a setting's name; the name alone where it is of all sizes."""
     model, _, size = setting.rpartition(" ")
@@ -270,7 +286,7 @@ def _setting(setting: str) -> tuple[str, str, str]:
     return model, tokens, window
 
 
-def _parts(real: Json, part: str) -> dict[str, Json]:
+def _parts(real: Json, part: str = "all") -> dict[str, Json]:
     """Return the methods' figures by setting: of all samples, or of `answerable` ones."""
     results = real["results"].items()
     return {setting: (result if part == "all" else result[part])["methods"] for setting, result in results}
@@ -283,16 +299,21 @@ def _few(by_setting: Mapping[str, Any]) -> dict[str, Any]:
     return {setting: found for setting, found in by_setting.items() if setting.startswith(TOGETHER)}
 
 
+def _of_models(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of single models."""
+    return {setting: result for setting, result in results.items() if not setting.startswith(TOGETHER)}
+
+
+@table_of("real_text", "synthetic")
 def readme(real: Json, language: Json) -> str:
     """Return AUROC of the presets on real text of README_SIZE and on the synthetic language."""
     rows = []
-    for setting, result in real["results"].items():
-        model, tokens, window = _setting(setting)
-        if setting.endswith(f" {README_SIZE}") and model != TOGETHER:
+    for setting, result in _of_models(real["results"]).items():
+        if setting.endswith(f" {README_SIZE}"):
+            model, tokens, window = _setting(setting)
             rows.append([f"Natural Questions, {model}, {tokens} tokens, window {window}", result["methods"], ALL])
-            rows.append(
-                ["the same, without answers that the model does not know", result["answerable"]["methods"], ALL]
-            )
+            methods = result["answerable"]["methods"]
+            rows.append(["the same, without answers that the model does not know", methods, ALL])
     rows.append(["synthetic language, three fresh pairs", language["methods"], WITHIN_REACH])
     cells = [
         [name, *(estimate_text(methods[f"gateau[{preset}]"][task][AUROC], between="–") for preset in PRESETS)]
@@ -301,10 +322,11 @@ def readme(real: Json, language: Json) -> str:
     return _table(["data and model", "`robust` (default)", "`official`", "`paper`"], cells)
 
 
+@table_of("real_text")
 def presets_real(real: Json) -> str:
     """Return AUROC of the presets in all settings, and of the default where theta_B can answer."""
     rows, known = [], _parts(real, "answerable")
-    for setting, methods in _parts(real, "all").items():
+    for setting, methods in _parts(real).items():
         model, tokens, window = _setting(setting)
         values = [_auroc(methods, f"gateau[{preset}]", ALL) for preset in PRESETS]
         rows.append([model, f"{tokens} / {window}" if tokens else "", *values, _auroc(known[setting], ROBUST, ALL)])
@@ -312,6 +334,7 @@ def presets_real(real: Json) -> str:
     return _table(["theta_B", "context / window", *names, "`robust`, without answers that theta_B does not know"], rows)
 
 
+@table_of("synthetic")
 def presets_synthetic(language: Json) -> str:
     """Return AUROC of the presets on the synthetic language."""
     shown = {"base": "the demo's kinds", "harder": "harder kinds", WITHIN_REACH: "all kinds within the pair's reach"}
@@ -320,6 +343,11 @@ def presets_synthetic(language: Json) -> str:
     return _table(["preset", *shown.values()], rows)
 
 
+_LONG = ("real_long_SmolLM2", "real_long_Gemma-3")
+
+
+@table_of("real_text")
+@table_of(*_LONG, name="real_long_samples", joined=True)
 def real_samples(real: Json) -> str:
     """Return the number of samples in each setting."""
     results = real["results"].items()
@@ -327,30 +355,32 @@ def real_samples(real: Json) -> str:
     return _table(["setting", "samples", "without far samples that theta_B cannot answer"], rows)
 
 
-def real_methods(real: Json, part: str) -> str:
+@table_of("real_text")
+@table_of("real_text", name="real_answerable", part="answerable")
+@table_of(*_LONG, name="real_long", joined=True)
+@table_of(*_LONG, name="real_long_answerable", joined=True, part="answerable")
+def real_methods(real: Json, part: str = "all") -> str:
     """Return AUROC of every method over all kinds."""
-    settings = _few(_parts(real, part))
-    labels = [label for label in next(iter(settings.values())) if all(label in each for each in settings.values())]
-    rows = {label: [_auroc(methods, label, ALL) for methods in settings.values()] for label in labels}
-    order = {
-        label: sum(methods[label][ALL][AUROC][0] for methods in settings.values() if ALL in methods[label])
-        for label in labels
-    }
-    return _table(["method", *settings], _ranked(rows, order))
+    return _ranked_table({
+        setting: {label: tasks[ALL][AUROC] if ALL in tasks else None for label, tasks in methods.items()}
+        for setting, methods in _few(_parts(real, part)).items()
+    })  # fmt: skip
 
 
+@table_of("real_text")
 def real_differences(real: Json) -> str:
     """Return AUROC of every method over all kinds minus that of the default."""
     differences = _few({setting: result["difference"] for setting, result in real["results"].items()})
-    labels = [label for label in next(iter(differences.values())) if label != ROBUST]
-    rows = {label: [estimate_text(difference[label]) for difference in differences.values()] for label in labels}
-    order = {label: sum(difference[label][0] for difference in differences.values()) for label in labels}
-    return _table(["method", *differences], _ranked(rows, order))
+    return _ranked_table({
+        setting: {label: each for label, each in difference.items() if label != ROBUST}
+        for setting, difference in differences.items()
+    })  # fmt: skip
 
 
+@table_of("real_text")
 def real_precision(real: Json) -> str:
     """Return precision of the default over all kinds."""
-    settings = _few(_parts(real, "all"))
+    settings = _few(_parts(real))
     rows = [
         [f"best {_whole_percent(share)}"] + [estimate_text(methods[ROBUST][ALL][name]) for methods in settings.values()]
         for share, name in zip(SHARES, FIGURES[1:], strict=True)
@@ -358,7 +388,9 @@ def real_precision(real: Json) -> str:
     return _table(["precision of `robust`", *settings], rows)
 
 
-def real_kinds(real: Json, part: str) -> str:
+@table_of("real_text")
+@table_of("real_text", name="real_kinds_answerable", part="answerable")
+def real_kinds(real: Json, part: str = "all") -> str:
     """Return AUROC of the default by kind."""
     settings = _few(_parts(real, part))
     known = [real["results"][setting]["probability_of_response"] for setting in settings]
@@ -374,17 +406,40 @@ def real_kinds(real: Json, part: str) -> str:
     return _table(["kind", "needs far", *settings, "p, in this order"], rows)
 
 
+@table_of("real_text")
 def real_every_kind(real: Json) -> str:
     """Return AUROC by kind and method, a table for each setting."""
     tables = []
-    for setting, methods in _few(_parts(real, "all")).items():
+    for setting, methods in _few(_parts(real)).items():
         best = sorted(methods, key=lambda label: -methods[label][ALL][AUROC][0])
-        rows = [
-            [kind, *(_auroc(methods, label, kind, 2) for label in best)]
-            for kind in (ALL, *real["results"][setting]["probability_of_response"])
-        ]
+        kinds = (ALL, *real["results"][setting]["probability_of_response"])
+        rows = [[kind, *(_auroc(methods, label, kind, 2) for label in best)] for kind in kinds]
         tables.append(f"## {setting}\n\n" + _table(["kind", *map(_method, best)], rows))
     return "\n".join(tables)
+
+
+@table_of("real_dependencies")
+def dependency_counts(real: Json) -> str:
+    """Return the samples of each model by the dependency of their passages and the column's, over all its sizes."""
+    by_model, rows = dict[str, list[Json]](), list[Row]()
+    for setting, result in _of_models(real["results"]).items():
+        by_model.setdefault(_setting(setting)[0], []).append(result["counts"])
+    for model, counts in by_model.items():
+        for wanted in DEPENDENCIES:
+            found = {name: sum(each[wanted][name] for each in counts) for name in DEPENDENCIES}
+            right = found[wanted] / sum(found.values())
+            rows.append([model, f"`{wanted}`", *found.values(), _whole_percent(right)])
+    return _table(["model", "by its passages", *(f"`{name}`" for name in DEPENDENCIES), "right"], rows)
+
+
+@table_of("real_dependencies")
+def evidence_hits(real: Json) -> str:
+    """Return the share of passages with evidence, and the share of evidence on a passage, by setting."""
+    rows = [
+        [setting, *(f"{100 * some / every:.1f} % of {every}" for some, every in (result["passages"], result["spans"]))]
+        for setting, result in _of_models(real["results"]).items()
+    ]
+    return _table(["setting", "passages with evidence", "evidence on a passage"], rows)
 
 
 _OF_CHOICE = {
@@ -396,7 +451,12 @@ _OF_CHOICE = {
 """Names of figures of response_length.py that are no AUROC."""
 
 
-def length_figures(found: Json, part: str, *, of_choice: bool) -> str:
+@table_of("response_length_choose", name="length_choose_auroc")
+@table_of("response_length_report", name="length_report_auroc")
+@table_of("response_length_choose", name="length_choose_choice", of_choice=True)
+@table_of("response_length_report", name="length_report_choice", of_choice=True)
+@table_of("response_length_report", name="length_report_difference", part="difference")
+def length_figures(found: Json, part: str = "figures", *, of_choice: bool = False) -> str:
     """Return AUROC of every candidate, or the figures of its choice; or the differences of these to today's default."""
     names = [name for name in found[part]["robust"] if (name in _OF_CHOICE) == of_choice]
     rows = [
@@ -407,36 +467,17 @@ def length_figures(found: Json, part: str, *, of_choice: bool) -> str:
     return _table(["candidate", *(_OF_CHOICE.get(name, name) for name in names)], rows)
 
 
+@table_of("response_length_report", name="length_report_evidence")
 def length_evidence(found: Json) -> str:
     """Return how well the segments' gains find those with evidence."""
+    names = [name for name in next(iter(found["evidence"].values())) if name != "samples"]
     rows = [
-        [place, int(figures["samples"]), *(f"{value:.2f}" for name, value in figures.items() if name != "samples")]
+        [place, int(figures["samples"]), *(f"{figures[name]:.2f}" for name in names)]
         for place, figures in found["evidence"].items()
     ]
-    names = [name for name in next(iter(found["evidence"].values())) if name != "samples"]
-    shown = [name.replace("first_", "one of the first ").replace("recall_", "recall at ") for name in names]
-    return _table(["passages", "samples", *(name.replace("auroc", "AUROC of segments") for name in shown)], rows)
-
-
-def dependency_counts(real: Json) -> str:
-    """Return the samples of each model by the dependency of their passages and the column's, over all its sizes."""
-    singles, rows = _of_models(real["results"]), list[Row]()
-    for model in dict.fromkeys(_setting(setting)[0] for setting in singles):
-        results = [result for setting, result in singles.items() if _setting(setting)[0] == model]
-        for wanted in DEPENDENCIES:
-            found = [sum(result["counts"][wanted][name] for result in results) for name in DEPENDENCIES]
-            right = found[DEPENDENCIES.index(wanted)] / sum(found)
-            rows.append([model, f"`{wanted}`", *found, _whole_percent(right)])
-    return _table(["model", "by its passages", *(f"`{name}`" for name in DEPENDENCIES), "right"], rows)
-
-
-def evidence_hits(real: Json) -> str:
-    """Return the share of passages with evidence, and the share of evidence on a passage, by setting."""
-    rows = []
-    for setting, result in _of_models(real["results"]).items():
-        shares = (f"{100 * some / every:.1f} % of {every}" for some, every in (result["passages"], result["spans"]))
-        rows.append([setting, *shares])
-    return _table(["setting", "passages with evidence", "evidence on a passage"], rows)
+    words = {"first_": "one of the first ", "recall_": "recall at ", "auroc": "AUROC of segments"}
+    heads = [re.sub("|".join(words), lambda word: words[word[0]], name) for name in names]
+    return _table(["passages", "samples", *heads], rows)
 
 
 # The candidates of response_length.py that the table shows beside the methods.
@@ -444,18 +485,22 @@ _QMSUM_SCORES = (
     *("robust", "all_tokens", "all_tokens_sum", "information", "information_sum", "information_sqrt"),
     *("clear_0.5", "clear_0.5_sqrt"),
 )
+_QMSUM = ("qmsum", "qmsum_gemma3")
+"""Runs of other models, each with its own number of samples."""
 
 
+@table_of(*_QMSUM, joined=True)
 def qmsum_samples(found: Json) -> str:
     """Return samples, lengths of responses and classes of dependency of each kind, by model."""
-    rows = list[Row]()
-    for model, result in found["results"].items():
-        for kind, counts in result["dependency"].items():
-            tokens = f"{result['response_tokens'][kind]:.0f}"
-            rows.append([model, f"`{kind}`", result["samples"][kind], tokens, *counts.values()])
+    rows = [
+        [model, f"`{kind}`", of["samples"][kind], f"{of['response_tokens'][kind]:.0f}", *counts.values()]
+        for model, of in found["results"].items()
+        for kind, counts in of["dependency"].items()
+    ]
     return _table(["model", "kind", "samples", "response tokens", *(f"`{name}`" for name in CLASSES)], rows)
 
 
+@table_of(*_QMSUM, joined=True)
 def qmsum_methods(found: Json) -> str:
     """Return AUROC by score and task, for each model one after another, best first."""
     (first, *_), rows = found["results"].values(), list[Row]()
@@ -471,45 +516,40 @@ def qmsum_methods(found: Json) -> str:
     return _table(["score", "model", *tasks, f"{ALL}, minus `robust`"], rows)
 
 
+@table_of(*_QMSUM, joined=True)
+@table_of("qmsum_choose", name="qmsum_choose")
 def qmsum_evidence(found: Json) -> str:
     """Return how often evidence is in the marked turns, by model and kind."""
-    names = {
-        **{f"listed_{count}": f"first {count}, as listed" for count in RECALL},
-        **{f"by_gain_{count}": f"first {count}, by gain" for count in RECALL},
-    }
-    rows = list[Row]()
-    for model, result in found["results"].items():
-        for kind, of in result["evidence"].items():
-            shares = [_percent(of[name]) for name in ("evidence", *names, "by_chance")]
-            rows.append([model, kind if " " in kind else f"`{kind}`", of["samples"], *shares])
-            rows[-1] = [*rows[-1], estimate_text(of["segments_auroc"], 2), estimate_text(of["same_side"], 2)]
+    orders = {"listed": "as listed", "by_gain": "by gain"}
+    names = {f"{name}_{count}": f"first {count}, {shown}" for name, shown in orders.items() for count in RECALL}
+    rows = [
+        [
+            *(model, kind if " " in kind else f"`{kind}`", of["samples"]),
+            *(_percent(of[name]) for name in ("evidence", *names, "by_chance")),
+            *(estimate_text(of[name], 2) for name in ("segments_auroc", "same_side")),
+        ]
+        for model, result in found["results"].items()
+        for kind, of in result["evidence"].items()
+    ]
     aurocs = ("AUROC of segments", "on the same side")
     return _table(["model", "kind", "samples", "has evidence", *names.values(), "by chance", *aurocs], rows)
 
 
-_OF_QMSUM = ("qmsum", "qmsum_gemma3")
-"""Runs of other models, each with its own number of samples."""
-
-
-def _of_all(make: Callable[[Json], str]) -> Callable[..., str]:
-    """Return a function that makes a table of several files, whose results are by model."""
-    return lambda *files: make({"results": {model: each for one in files for model, each in one["results"].items()}})
-
-
+@table_of(*_QMSUM, joined=True)
 def qmsum_mixed(found: Json) -> str:
     """Return which far samples are chosen of a pool of meetings and short answers, by model and candidate."""
     rows = list[Row]()
     for model, result in found["results"].items():
         pool = result.get("mixed", {"candidates": {}})
-        for label, of in pool["candidates"].items():
-            if label not in _QMSUM_SCORES:
-                continue
+        for label in filter(_QMSUM_SCORES.__contains__, pool["candidates"]):
+            of = pool["candidates"][label]
             shares = (f"{_percent(of[group])} of {far}" for group, far in pool["far"].items())
             rows.append([model, f"`{label}`", estimate_text(of["auroc"]), *shares])
     return _table(["model", "candidate", "AUROC", "far meetings chosen", "far short answers chosen"], rows)
 
 
-def base_rate_table(*found: Json) -> str:
+@table_of("base_rates", "base_rates_made", "base_rates_long")
+def base_rates(*found: Json) -> str:
     """Return the share of samples that depend on far text, by data set and size, of each file in turn."""
     rows = [
         [name, size, of["samples"], f"{of['context_tokens']:,.0f}", _percent(of["seen"]), _percent(of["corrected"])]
@@ -520,114 +560,107 @@ def base_rate_table(*found: Json) -> str:
     return _table(["data set", "size", "samples", "median context tokens", "far, seen", "far, corrected"], rows)
 
 
-def _percent(triple: Sequence[float]) -> str:
-    value, low, high = (f"{100 * number:.0f}" for number in triple)
-    return f"{value} % ({low}-{high})"
-
-
-def _of_models(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of single models."""
-    return {setting: result for setting, result in results.items() if not setting.startswith(TOGETHER)}
-
-
+@table_of("synthetic")
 def synthetic_methods(language: Json) -> str:
     """Return AUROC of every method by group of kinds, and its precision over all kinds within reach."""
     methods = language["methods"]
-    precision = FIGURES[-1]
     rows = {
-        label: [
-            *(estimate_text(tasks[group][AUROC]) for group in _SYNTHETIC_GROUPS),
-            f"{tasks[WITHIN_REACH][precision][0]:.3f}",
-        ]
+        label: [*(_auroc(methods, label, group) for group in _SYNTHETIC_GROUPS),
+                f"{tasks[WITHIN_REACH][FIGURES[-1]][0]:.3f}"]
         for label, tasks in methods.items()
-    }
+    }  # fmt: skip
     order = {label: tasks[WITHIN_REACH][AUROC][0] for label, tasks in methods.items()}
     blindly = ["drawn blindly", *["0.500"] * len(_SYNTHETIC_GROUPS), f"{language['drawn_blindly'][WITHIN_REACH]:.3f}"]
     header = ["method", *_SYNTHETIC_GROUPS, f"precision in the best {_whole_percent(SHARES[-1])}"]
     return _table(header, [*_ranked(rows, order), blindly])
 
 
+@table_of("synthetic")
 def synthetic_kinds(language: Json) -> str:
     """Return AUROC of four methods by kind, of kinds that are not sure under the default."""
     shown = (ROBUST, "gateau[paper]", "hmg[official]", "perplexity")
-    methods = language["methods"]
-    rows = []
-    for task in methods[ROBUST]:
-        if task in groups() or methods[ROBUST][task][AUROC][0] >= _SURE:
+    methods, rows = language["methods"], []
+    for task, estimates in methods[ROBUST].items():
+        if task in groups() or estimates[AUROC][0] >= _SURE:
             continue
         kind, why = language["kinds"].get(task), SYNTHETIC_KINDS.get(task)
-        rows.append([
-            f"`{task}`" + (f": {why.why}" if why else ""),
-            ("yes" if kind["needs_far_context"] else "no") if kind else "",
-            f"{language['probability_of_response'][task]:.2f}" if kind else "",
-            *(_auroc(methods, label, task) for label in shown),
-        ])  # fmt: skip
+        about = ["", ""]
+        if kind:
+            needs = "yes" if kind["needs_far_context"] else "no"
+            about = [needs, f"{language['probability_of_response'][task]:.2f}"]
+        aurocs = [_auroc(methods, label, task) for label in shown]
+        rows.append([f"`{task}`" + (f": {why.why}" if why else ""), *about, *aurocs])
     return _table(["kind", "needs far", "theta_B's probability", *map(_method, shown)], rows)
 
 
+@table_of("synthetic")
 def synthetic_better(language: Json) -> str:
     """Return where another method is better than the default by more than the interval."""
-    rows = []
-    for row in language["better_than_reference"]:
-        both = [_auroc(language["methods"], label, row["task"]) for label in (row["method"], ROBUST)]
-        rows.append([f"`{row['task']}`", _method(row["method"]), *both, estimate_text(row["difference"])])
+    rows = [
+        [
+            *(f"`{row['task']}`", _method(row["method"])),
+            *(_auroc(language["methods"], label, row["task"]) for label in (row["method"], ROBUST)),
+            estimate_text(row["difference"]),
+        ]
+        for row in language["better_than_reference"]
+    ]
     return _table(["group or kind", "method", "its AUROC", "`robust`", "difference"], rows)
 
 
+@table_of("scoring", "context_length", "training")
 def speed(scoring: Json, context_length: Json, training: Json) -> str:
     """Return the figures in short."""
-    ratios = context_length["conclusions"]
+    ratios, faster = context_length["conclusions"], "times faster"
     rows = [
-        [f"scoring, responses of {case['response_tokens']} tokens", f"{_spread(case['ratio']['eager'])} times faster"]
+        [f"scoring, responses of {case['response_tokens']} tokens", f"{_spread(case['ratio']['eager'])} {faster}"]
         for case in scoring["cases"]
     ] + [
         ["peak memory at 16,384 tokens, of that of `output_attentions=True`", f"{100 * ratios['memory_share']:.2f} %"],
         ["time at 32,768 tokens, of the extrapolation by FLOPs from 8,192", f"{ratios['time_ratio_joint']:.2f}"],
-        ["training in packed rows against padded batches", f"{_spread(training['ratio']['padded'])} times faster"],
+        ["training in packed rows against padded batches", f"{_spread(training['ratio']['padded'])} {faster}"],
     ]
     return _table(["", "measured"], rows)
 
 
+@table_of("scoring", name="scoring")
 def scoring_ratios(scoring: Json) -> str:
     """Return how many times faster the pipeline scores, and the seconds of each part of both sides."""
     cases = scoring["cases"]
     ways = {"eager": "all passes eager", "sdpa": "eager only where matrices are read"}
     rows = [[f"times faster: {text}", *(_spread(case["ratio"][way]) for case in cases)] for way, text in ways.items()]
     rows += [
-        [f"{part}, s", *(_spread(asdict(Spread.of(case["seconds"][part]))) for case in cases)]
-        for part in cases[0]["seconds"]
+        [f"{part}, s", *(Spread.of(case["seconds"][part]).show() for case in cases)] for part in cases[0]["seconds"]
     ]
     worst = [f"{max(case['largest_difference'].values()):.1e}" for case in cases]
     header = ["", *(f"responses of {case['response_tokens']} tokens" for case in cases)]
     return _table(header, [*rows, ["largest relative difference of a figure", *worst]])
 
 
+@table_of("scoring")
 def screened_cost(scoring: Json) -> str:
     """Return the FLOPs of theta_B's tables, of those of one pass over each prompt."""
     rows = [
-        [f"{each['context_tokens']}, responses of {each['response_tokens']}"]
-        + [f"{each[name]:.2f}" for name in ("all", "screened")]
-        + [_whole_percent(each["read"])]
+        [
+            f"{each['context_tokens']}, responses of {each['response_tokens']}",
+            *(f"{each[name]:.2f}" for name in ("all", "screened")),
+            _whole_percent(each["read"]),
+        ]
         for each in scoring["flops"]
     ]
     return _table(["tokens of contexts", "`all`", "`screened`", "segments read"], rows)
 
 
+@table_of("context_length", name="context_length")
 def context_lengths(context_length: Json) -> str:
     """Return seconds and peak memory of each pass by length, and the figures that have a target."""
-    lengths = {
-        int(length): {each["name"]: each for each in passes} for length, passes in context_length["lengths"].items()
-    }
+    lengths = {int(n): {each["name"]: each for each in passes} for n, passes in context_length["lengths"].items()}
     names = list(dict.fromkeys(name for passes in lengths.values() for name in passes))
-    rows = []
-    for length, passes in lengths.items():
-        cells = [f"{length:,}"]
-        for name in names:
-            measured = passes.get(name)
-            cells += (
-                [f"{min(measured['seconds']):.2f}", f"{measured['peak_bytes'] / 2**20:.0f}"] if measured else ["", ""]
-            )
-        rows.append(cells)
+
+    def cells(measured: Json | None) -> list[str]:
+        both = [min(measured["seconds"]), measured["peak_bytes"] / 2**20] if measured else []
+        return [f"{both[0]:.2f}", f"{both[1]:.0f}"] if both else ["", ""]
+
+    rows = [[f"{n:,}", *(cell for name in names for cell in cells(of.get(name)))] for n, of in lengths.items()]
     targets = [
         ("peak at 16,384 tokens, of that of `output_attentions=True`", "memory_share", "at most 0.05"),
         ("time at 32,768 tokens, of the extrapolation from 8,192: prompt", "time_ratio_joint", "at most 1.2"),
@@ -638,59 +671,27 @@ def context_lengths(context_length: Json) -> str:
     return _table(header, rows) + "\n" + _table(["figure", "measured", "target"], conclusions)
 
 
+@table_of("training", name="training")
 def training_sides(training: Json) -> str:
     """Return tokens per second of packed and padded training, and what explains their ratio."""
     rows = [
-        [side, Spread(**measured).show(0), "" if side == "packed" else _spread(training["ratio"][side])]
+        [side, _spread(measured, 0), "" if side == "packed" else _spread(training["ratio"][side])]
         for side, measured in training["useful_tokens_per_second"].items()
     ]
-    peaks = training["loss_peak_bytes"]
+    peaks, levers = training["loss_peak_bytes"], training["levers"]
+    useful, tokens = training["useful_tokens"] / training["padded_tokens"], f"a pass over {levers['tokens']:,} tokens"
     more = [
-        [
-            "useful tokens, of those of the padded batches",
-            _whole_percent(training["useful_tokens"] / training["padded_tokens"]),
-        ],
+        ["useful tokens, of those of the padded batches", _whole_percent(useful)],
         ["memory of the loss in chunks, of that of full logits", f"{100 * peaks['chunked'] / peaks['plain']:.1f} %"],
-    ]
-    levers = training["levers"]
-    tokens = f"a pass over {levers['tokens']:,} tokens"
-    more += [
         [f"peak memory of {tokens}, without levers / with both", _spread(levers["memory_ratio"])],
         [f"time of {tokens}, with both levers / without", _spread(levers["time_ratio"])],
     ]
     drift = [[name, f"{100 * value:.2f} %"] for name, value in training["drift"].items()]
-    return "\n".join(
-        [
-            _table(["side", "useful tokens/s", "packed is faster by"], rows),
-            _table(["figure", "measured"], more),
-            _table(["lever", "distance of bfloat16's gradients from float32's"], drift),
-        ]
-    )
-
-
-def experiment_trained(experiment: Json) -> str:
-    """Return the table of the data that each model was trained on."""
-    rows = [
-        [f"`{name}`", made["samples"], f"{made['tokens']:,}", _whole_percent(made["far"])]
-        for name, made in experiment["trained_on"].items()
-    ]
-    return _table(["model", "samples in the mix", "tokens trained on", "samples that need far text"], rows)
-
-
-def experiment_values(experiment: Json, benchmark: str, of: str) -> str:
-    """Return the `value` of each model over all held-out samples and by group, or its `difference`."""
-    groups, digits = experiment["results"][benchmark], 1 if benchmark == "answers" else 3
-    models = [name for name in groups["all"]["models"] if of == "value" or name != experiment["reference"]]
-    rows = [
-        [f"`{name}`", *(estimate_text(group["models"][name][of], digits, " to ") for group in groups.values())]
-        for name in models
-    ]
-    return _table(["model", *(f"{name} ({group['questions']})" for name, group in groups.items())], rows)
-
-
-def experiment_outcome(experiment: Json) -> str:
-    """Return the report's sentences on each selection, a list for each benchmark."""
-    return "\n".join(f"- {sentence}" for of in experiment["sentences"].values() for sentence in of) + "\n"
+    return "\n".join([
+        _table(["side", "useful tokens/s", "packed is faster by"], rows),
+        _table(["figure", "measured"], more),
+        _table(["lever", "distance of bfloat16's gradients from float32's"], drift),
+    ])  # fmt: skip
 
 
 _ARMS = {
@@ -703,34 +704,46 @@ def _cell(found: Json, arm: str, pool: float) -> Json | None:
     return next((row for row in found["cells"] if (row["arm"], row["pool"]) == (arm, pool)), None)
 
 
+def _cells(found: Json, arm: str) -> list[Json]:
+    return [cell for pool in _pools(found) if (cell := _cell(found, arm, pool))]
+
+
 def _pools(found: Json) -> list[float]:
     return sorted({row["pool"] for row in found["cells"]})
+
+
+def _by_pool(found: Json, arms: Mapping[str, str], text: Callable[[Json], str]) -> Iterator[list[str]]:
+    """Yield a row for each arm that was run: its name, and the text of its cell of each pool."""
+    for arm, name in arms.items():
+        cells = [_cell(found, arm, pool) for pool in _pools(found)]
+        if any(cells):
+            seeds = max(cell["seeds"] for cell in cells if cell)
+            yield [name.format(seeds=seeds), *("" if cell is None else text(cell) for cell in cells)]
 
 
 def _gain(estimate: Json, digits: int = 3) -> str:
     return estimate_text([estimate[name] for name in ("value", "low", "high")], digits, " to ", sign="+")
 
 
+@table_of("effect", name="effect_far", recall="far")
+@table_of("effect", name="effect_near", recall="near")
 def effect_gains(found: Json, recall: str) -> str:
     """Return each arm's gain over random in a recall, by pool, and the recall of random."""
-    pools = _pools(found)
-    random = [row for pool in pools if (row := _cell(found, "random", pool))]
+    random, arms = _cells(found, "random"), {arm: f"{name} ({{seeds}} seeds)" for arm, name in _ARMS.items()}
     rows: list[Row] = [["`random`: recall", *(f"{row[recall]['value']:.3f}" for row in random)]]
-    for arm, name in _ARMS.items():
-        cells = [_cell(found, arm, pool) for pool in pools]
-        if any(cells):
-            seeds = max(cell["seeds"] for cell in cells if cell)
-            rows.append([f"{name} ({seeds} seeds)", *(_gain(cell[f"{recall}_gain"]) if cell else "" for cell in cells)])
-    heads = [f"{_whole_percent(pool)}: {random[place]['bits']:.2f} bits" for place, pool in enumerate(pools)]
+    rows += _by_pool(found, arms, lambda cell: _gain(cell[f"{recall}_gain"]))
+    heads = [f"{_whole_percent(row['pool'])}: {row['bits']:.2f} bits" for row in random]
     return _table([f"{recall} recall minus that of `random`, pool of", *heads], rows)
 
 
+@table_of("effect")
 def readme_effect(found: Json) -> str:
     """Return the gain of `mix` over random in far recall, by pool."""
-    gains = [_gain(cell["far_gain"], 2) for pool in _pools(found) if (cell := _cell(found, "mix", pool))]
+    gains = [_gain(cell["far_gain"], 2) for cell in _cells(found, "mix")]
     return _table(["far text in the pool", *map(_whole_percent, _pools(found))], [["gain (95 %)", *gains]])
 
 
+@table_of("effect")
 def effect_forecast(found: Json) -> str:
     """Return both forecasts of every cell beside the measured gain, and how far they are from it."""
     laws, held = found["forecast"]["cells"], found["held"]
@@ -747,111 +760,62 @@ def effect_forecast(found: Json) -> str:
     return _table(["arm", "pool", "measured", "forecast", "holds it", "by the law named first", "holds it"], rows)
 
 
-_LAWS = {
-    "mean": "the mean gain of the other pools",
-    "mismatch": "mismatch, bits",
-    "supply": "supply",
-    "expected": "the product's doublings, of corrected samples",
-    "by_pool": "doublings against an average random choice",
-    "uncorrected": "doublings against this draw of `random`",
-    "enrichment": "log2 of enrichment against this draw",
-    "offset": "doublings with an offset",
-    "added": "far text added",
-}
-
-
-def _number(values: Mapping[str, float], unit: str, form: str) -> str:
-    return format(values[unit], form) if unit in values else ""
-
-
-def _law_difference(law: Law) -> str:
-    if law.difference is None:
-        return ""
-    return _gain(dict(zip(("value", "low", "high"), law.difference, strict=True)))
-
-
-def effect_counts(found: Json) -> str:
-    """Return how laws in samples and in tokens order and predict the gains of `mix` and `mix_tau`."""
-    rows = [
-        [
-            _LAWS[law.name],
-            *(_number(law.order, unit, ".2f") for unit in ("samples", "tokens")),
-            *(_number(law.distance, unit, ".3f") for unit in ("samples", "tokens")),
-            _law_difference(law),
-        ]
-        for law in laws(found, ["mix", "mix_tau"])
-    ]
-    return _table(["law", "order: samples", "tokens", "distance: samples", "tokens", "tokens less samples"], rows)
-
-
-def effect_counts_elsewhere(found: Json) -> str:
-    """Return the distances of the same laws for all arms, and for the loss on far facts in place of their recall."""
-    every = laws(found, [arm for arm in _ARMS if arm != "auto"])
-    loss = {law.name: law for law in laws(found, ["mix", "mix_tau"], "far_nll_gain")}
-    units = ("samples", "tokens")
-    rows = [
-        [
-            _LAWS[law.name],
-            *(_number(law.distance, unit, ".3f") for unit in units),
-            _law_difference(law),
-            *(_number(loss[law.name].distance, unit, ".3f") for unit in units),
-        ]
-        for law in every
-    ]
-    return _table(["law", "all arms: samples", "tokens", "tokens less samples", "loss: samples", "tokens"], rows)
-
-
+@table_of("effect")
 def effect_choices(found: Json) -> str:
     """Return the table of the choices: far samples by label, far tokens, and samples that nothing predicts."""
-    rows = []
-    for arm, name in {"random": "`random`", **_ARMS}.items():
-        cells = [_cell(found, arm, pool) for pool in _pools(found)]
-        if any(cells):
-            names = ("far", "far_tokens", "unpredictable")
-            text = (" / ".join(f"{cell['choice'][of]:.0f}" for of in names) if cell else "" for cell in cells)
-            rows.append([name, *text])
+    names = ("far", "far_tokens", "unpredictable")
+    arms = {"random": "`random`", **_ARMS}
+    rows = _by_pool(found, arms, lambda cell: " / ".join(f"{cell['choice'][of]:.0f}" for of in names))
     return _table(["far samples / far tokens / unpredictable samples", *map(_whole_percent, _pools(found))], rows)
 
 
+@table_of("effect", *(f"effect_{base}" for base in EFFECT_BASES))
 def effect_deficit(*files: Json) -> str:
     """Return the gain of mix in far recall by the far deficit of the model before training."""
     rows = []
     for found in sorted(files, key=lambda found: found["settings"]["theta"]):
         deficits = {each["seed"]: each["deficit"] for each in found["verdicts"]}.values()
         parts = [[each[name]["value"] for each in deficits if each[name]] for name in ("far", "near", "beyond")]
-        means = [f"{sum(part) / len(part):.2f}" if part else "" for part in parts]
-        cells = [cell for pool in (0.05, 0.1) if (cell := _cell(found, "mix", pool))]
-        base = f"{found['settings']['theta']:,.0f}"
-        rows.append([base, f"{found['untrained']['far']['value']:.3f}", *means, *(_gain(c["far_gain"]) for c in cells)])
+        means = [f"{fmean(part):.2f}" if part else "" for part in parts]
+        gains = [_gain(cell["far_gain"]) for cell in _cells(found, "mix") if cell["pool"] in (0.05, 0.1)]
+        base, recall = found["settings"]["theta"], found["untrained"]["far"]["value"]
+        rows.append([f"{base:,.0f}", f"{recall:.3f}", *means, *gains])
     header = ["rotary base", "far recall before training", "far deficit", "near control", "far minus near"]
     return _table([*header, "gain of `mix`, pool of 5 %", "10 %"], rows)
 
 
+@table_of("effect")
 def effect_verdicts(found: Json) -> str:
     """Return the product's verdicts by pool, and the means of what they are made from."""
     rows = []
     for pool in _pools(found):
         some = [each for each in found["verdicts"] if each["pool"] == pool]
+        far, mismatch = (fmean(each[name]["value"] for each in some) for name in ("far", "mismatch"))
+        enrichment, supply = (fmean(each[name] for each in some) for name in ("enrichment", "supply"))
+        numbers = (mismatch, enrichment, _enrichment_in_tokens(found, pool), supply)
         counts = Counter(each["verdict"] for each in some)
-        means = [sum(part) / len(part) for part in (
-            [each["far"]["value"] for each in some], [each["mismatch"]["value"] for each in some],
-            [each["enrichment"] for each in some], [each["supply"] for each in some])]  # fmt: skip
         words = ", ".join(f"`{word}` {count} of {len(some)}" for word, count in counts.most_common())
-        cell = _cell(found, "mix", pool)
-        in_tokens = cell["choice"]["far_tokens"] / held_by_chance(found, cell, "tokens") if cell else math.nan
-        numbers = [*means[1:3], in_tokens, means[3]]
-        rows.append([_whole_percent(pool), f"{100 * means[0]:.1f} %", *(f"{number:.2f}" for number in numbers), words])
+        rows.append([_whole_percent(pool), f"{100 * far:.1f} %", *(f"{number:.2f}" for number in numbers), words])
     header = ["pool", "far share, corrected", "mismatch, bits", "enrichment", "the same in tokens", "supply", "verdict"]
     return _table(header, rows)
 
 
+def _enrichment_in_tokens(found: Json, pool: float) -> float:
+    """Return the far tokens of the choice of mix, of those that as many samples drawn from the pool have on average."""
+    if (cell := _cell(found, "mix", pool)) is None:
+        return float("nan")
+    per_sample = fmean(each["far_tokens"] / each["samples"] for each in found["pools"] if each["pool"] == pool)
+    return cell["choice"]["far_tokens"] / (cell["choice"]["samples"] * per_sample)
+
+
+@table_of("effect")
 def effect_test(found: Json) -> str:
     """Return how often `dependency` is right about far text in the scored sets."""
-    shares = {
-        "samples that need far text: found": found["test"]["far"],
-        "others: not taken for far": found["test"]["others"],
-    }
-    rows = [[name, f"{100 * right / every:.1f} % of {every:,}"] for name, (right, every) in shares.items()]
+    shares = {"samples that need far text: found": "far", "others: not taken for far": "others"}
+    rows = []
+    for name, label in shares.items():
+        right, every = found["test"][label]
+        rows.append([name, f"{100 * right / every:.1f} % of {every:,}"])
     missed = [f"`{kind}` {100 * shown:.0f} %" for kind, shown in found["test"]["worst"].items()]
     return _table(["", "measured"], [*rows, ["far kinds that are found least often", ", ".join(missed)]])
 
@@ -876,7 +840,7 @@ def effect_curve(found: Json) -> bytes:
                 axis.fill_between(bits, [cell["low"] for cell in line], [cell["high"] for cell in line],
                                   color=SELECTED, alpha=0.12, linewidth=0)  # fmt: skip
         for place, (arm, (colour, marker)) in enumerate(shown.items()):
-            cells = [cell for pool in _pools(found) if (cell := _cell(found, arm, pool))]
+            cells = _cells(found, arm)
             x = [cell["bits"] + 0.028 * (place - 2) for cell in cells]
             gains = [cell[f"{recall}_gain"] for cell in cells]
             axis.plot(x, [gain["value"] for gain in gains], marker, color=colour, markersize=5.5, label=names[arm])
@@ -885,7 +849,7 @@ def effect_curve(found: Json) -> bytes:
                     axis.vlines(at, gain["low"], gain["high"], color=colour, linewidth=1.3, alpha=0.6)
         label(axis, x="KL(use ‖ pool), bits; the use is half far text", y=f"{recall} recall minus that of random")
         above = axis.secondary_xaxis("top")
-        places = [cell["bits"] for pool in _pools(found) if (cell := _cell(found, "random", pool))]
+        places = [cell["bits"] for cell in _cells(found, "random")]
         above.set_xticks(places, [_whole_percent(pool) for pool in _pools(found)])
         above.tick_params(colors=MUTED, labelsize=8.5, length=3)
         above.set_xlabel("far samples in the pool", fontsize=9.5, color=MUTED)
@@ -894,13 +858,28 @@ def effect_curve(found: Json) -> bytes:
     return to_svg(figure)
 
 
+def _of_arms(what: str, *sizes: str, pool: str = "main") -> Callable[[Maker], Maker]:
+    """Return a decorator for a table of a pool, for the sizes of the experiment in which the pool was run."""
+
+    def add(make: Maker) -> Maker:
+        for size in sizes:
+            file = KEPT / f"experiment_{size}.json"
+            if file.is_file() and pool in json.loads(file.read_text(encoding="utf-8"))["results"]:
+                table_of(file.stem, name=f"{file.stem}_{what}", pool=pool)(make)
+        return make
+
+    return add
+
+
+@_of_arms("differences", "cpu", "cpu_auto", "gpu")
+@_of_arms("control", "cpu", "cpu_auto", "gpu", pool="control")
 def arms_differences(experiment: Json, pool: str) -> str:
     """Return the table of the differences between each arm of a pool and random data; lower is better."""
     totals = ("primary", "near_answers", "use", "pool", "guard")
     rows = [
         [
             f"`{name}`",
-            *(estimate_text(arm[total]["difference"], 3, " to ") for total in totals),
+            *(_to(arm[total]["difference"]) for total in totals),
             f"{arm['primary']['corrected_p']:.3f}" if "corrected_p" in arm["primary"] else "",
         ]
         for name, arm in experiment["results"][pool].items()
@@ -909,6 +888,7 @@ def arms_differences(experiment: Json, pool: str) -> str:
     return _table(["model", *heads, "corrected p, far answers"], rows)
 
 
+@_of_arms("kinds", "cpu", "gpu")
 def arms_kinds(experiment: Json, pool: str) -> str:
     """Return the difference of the loss on all response tokens to random data by kind of sample."""
     arms = {name: arm for name, arm in experiment["results"][pool].items() if name != "base"}
@@ -920,9 +900,10 @@ def arms_kinds(experiment: Json, pool: str) -> str:
 def _of_kind(found: Json) -> str:
     # An interval over fewer clusters says nothing: it would come from two contexts.
     shown = 1 if found["pages"] < _LEAST_CLUSTERS else 3
-    return estimate_text(found["difference"][:shown], 3, " to ")
+    return _to(found["difference"][:shown])
 
 
+@_of_arms("trained", "cpu", "gpu")
 def arms_trained(experiment: Json, pool: str) -> str:
     """Return the table of each arm's training data, as means over its seeds, and of its far gap after training.
 
@@ -945,9 +926,10 @@ def _gaps(experiment: Json, pool: str, arm: str) -> list[str]:
     shown = experiment["results"][pool].get(arm)
     if shown is None:
         return ["", ""]
-    return [estimate_text(gap, 3, " to ") for gap in (shown["gap"]["far_less_near"], shown["gap_difference"])]
+    return [_to(gap) for gap in (shown["gap"]["far_less_near"], shown["gap_difference"])]
 
 
+@_of_arms("spread", "cpu", "gpu")
 def arms_spread(experiment: Json, pool: str) -> str:
     """Return the table of the spread that the plan assumes and the spread of each arm's differences on far answers."""
     rows = []
@@ -968,6 +950,7 @@ def arms_spread(experiment: Json, pool: str) -> str:
     return _table(["", "interval to each side", "SD of questions", "SD of seeds", "difference by seed"], rows)
 
 
+@table_of("gpu")
 def gpu_scoring(gpu: Json) -> str:
     """Return the table of the cost of each scoring pass on a GPU."""
     rows = [
@@ -988,6 +971,7 @@ def _pass(name: str) -> str:
     return f"`{kind}`, {int(length):,}{model}" if length.isdigit() else name
 
 
+@table_of("gpu")
 def gpu_facts(gpu: Json) -> str:
     """Return the GPU, its measured peak and what was compared on it."""
     machine, ratio = gpu["machine"], gpu["straightforward"]
@@ -1000,6 +984,7 @@ def gpu_facts(gpu: Json) -> str:
     ])  # fmt: skip
 
 
+@table_of("gpu")
 def gpu_training(gpu: Json) -> str:
     """Return the table of the cost of a training step on a GPU."""
     rows = []
@@ -1013,94 +998,6 @@ def gpu_training(gpu: Json) -> str:
     header = ["a step of", "seconds", "tokens/s", "TFLOP/s", "share of peak", "with recomputation"]
     header += ["peak GiB", "planned GiB", "host GiB"]
     return _table(header, rows)
-
-
-def real_long(files: Iterable[Json], make: Callable[[Json], str]) -> str:
-    """Return a table of all settings with long contexts, a file for each model."""
-    return make({"results": {name: each for file in files for name, each in file["results"].items()}})
-
-
-# A table's name: the files that it is made of, and its function.
-TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
-    "readme": (("real_text", "synthetic"), readme),
-    "readme_effect": (("effect",), readme_effect),
-    "presets_real": (("real_text",), presets_real),
-    "presets_synthetic": (("synthetic",), presets_synthetic),
-    "real_samples": (("real_text",), real_samples),
-    "real_methods": (("real_text",), lambda real: real_methods(real, "all")),
-    "real_differences": (("real_text",), real_differences),
-    "real_answerable": (("real_text",), lambda real: real_methods(real, "answerable")),
-    "real_precision": (("real_text",), real_precision),
-    "dependency_counts": (("real_dependencies",), dependency_counts),
-    "evidence_hits": (("real_dependencies",), evidence_hits),
-    "qmsum_samples": (_OF_QMSUM, _of_all(qmsum_samples)),
-    "qmsum_methods": (_OF_QMSUM, _of_all(qmsum_methods)),
-    "qmsum_evidence": (_OF_QMSUM, _of_all(qmsum_evidence)),
-    "qmsum_mixed": (_OF_QMSUM, _of_all(qmsum_mixed)),
-    "qmsum_choose": (("qmsum_choose",), qmsum_evidence),
-    "base_rates": (("base_rates", "base_rates_made", "base_rates_long"), base_rate_table),
-    "screened_cost": (("scoring",), screened_cost),
-    "real_kinds": (("real_text",), lambda real: real_kinds(real, "all")),
-    "real_kinds_answerable": (("real_text",), lambda real: real_kinds(real, "answerable")),
-    "real_every_kind": (("real_text",), real_every_kind),
-    "synthetic_methods": (("synthetic",), synthetic_methods),
-    "synthetic_kinds": (("synthetic",), synthetic_kinds),
-    "synthetic_better": (("synthetic",), synthetic_better),
-    "speed": (("scoring", "context_length", "training"), speed),
-    "scoring": (("scoring",), scoring_ratios),
-    "context_length": (("context_length",), context_lengths),
-    "training": (("training",), training_sides),
-    "effect_far": (("effect",), lambda found: effect_gains(found, "far")),
-    "effect_near": (("effect",), lambda found: effect_gains(found, "near")),
-    "effect_forecast": (("effect",), effect_forecast),
-    "effect_choices": (("effect",), effect_choices),
-    "effect_counts": (("effect",), effect_counts),
-    "effect_counts_elsewhere": (("effect",), effect_counts_elsewhere),
-    "effect_test": (("effect",), effect_test),
-    "effect_verdicts": (("effect",), effect_verdicts),
-    "effect_deficit": (("effect", *(f"effect_{base}" for base in EFFECT_BASES)), effect_deficit),
-    "gpu_facts": (("gpu",), gpu_facts),
-    "gpu_scoring": (("gpu",), gpu_scoring),
-    "gpu_training": (("gpu",), gpu_training),
-    "real_long": (
-        ("real_long_SmolLM2", "real_long_Gemma-3"),
-        lambda *of: real_long(of, lambda real: real_methods(real, "all")),
-    ),
-    "real_long_samples": (("real_long_SmolLM2", "real_long_Gemma-3"), lambda *of: real_long(of, real_samples)),
-    "real_long_answerable": (
-        ("real_long_SmolLM2", "real_long_Gemma-3"),
-        lambda *of: real_long(of, lambda real: real_methods(real, "answerable")),
-    ),
-}
-_OF_LENGTHS: Mapping[str, Callable[..., str]] = {
-    "auroc": lambda found: length_figures(found, "figures", of_choice=False),
-    "difference": lambda found: length_figures(found, "difference", of_choice=False),
-    "choice": lambda found: length_figures(found, "figures", of_choice=True),
-    "evidence": length_evidence,
-}
-for _half, _what in (("choose", "auroc"), ("choose", "choice"), *(("report", what) for what in _OF_LENGTHS)):
-    TABLES[f"length_{_half}_{_what}"] = ((f"response_length_{_half}",), _OF_LENGTHS[_what])
-_OF_EXPERIMENTS: Mapping[str, Callable[..., str]] = {
-    "outcome": experiment_outcome,
-    "differences": lambda found: experiment_values(found, "answer_loss", "difference"),
-    "answers": lambda found: experiment_values(found, "answers", "value"),
-    "loss": lambda found: experiment_values(found, "answer_loss", "value"),
-    "trained": experiment_trained,
-}
-for _run, _shown in (("experiment", 5), ("experiment_large", 5), ("experiment_short_chat", 3)):
-    TABLES |= {f"{_run}_{what}": ((_run,), make) for what, make in [*_OF_EXPERIMENTS.items()][:_shown]}
-_OF_ARMS: Mapping[str, Callable[..., str]] = {
-    "differences": arms_differences,
-    "kinds": arms_kinds,
-    "trained": arms_trained,
-    "spread": arms_spread,
-}
-for _run, _shown in (("experiment_cpu", 4), ("experiment_cpu_auto", 1), ("experiment_gpu", 4)):
-    if (KEPT / f"{_run}.json").is_file():  # a size that was not run has no tables
-        _of_run = [*_OF_ARMS.items()][:_shown]
-        TABLES |= {f"{_run}_{what}": ((_run,), partial(make, pool="main")) for what, make in _of_run}
-        if "control" in json.loads((KEPT / f"{_run}.json").read_text(encoding="utf-8"))["results"]:
-            TABLES[f"{_run}_control"] = ((_run,), partial(arms_differences, pool="control"))
 
 
 # A figure in docs/images: the files that it is drawn from, and its function. Its bytes depend on the machine's fonts,

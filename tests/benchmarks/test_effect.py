@@ -1,4 +1,4 @@
-"""The curve of gain against mismatch: exact losses, pools, slopes and forecasts, and runs that are not repeated."""
+"""The curve of gain against mismatch: exact losses, pools and gains, and runs that are not repeated."""
 
 import json
 import math
@@ -108,90 +108,6 @@ def _runs() -> list[dict[str, Any]]:
                              "far": far, "shown_far": far, "far_tokens": 2 * far, "unpredictable": noise,
                              "trimmed": 0})  # fmt: skip
     return runs
-
-
-def _odds(recall: float) -> float:
-    right = recall * 300
-    return math.log((right + 0.5) / (300 - right + 0.5))
-
-
-def _solved(rows: list[list[float]], values: list[float]) -> tuple[list[float], list[float], list[list[float]]]:
-    """Return weights, errors and inverse of the normal equations, by elimination."""
-    size = len(rows[0])
-    left = [[sum(row[a] * row[b] for row in rows) for b in range(size)] for a in range(size)]
-    right = [sum(row[a] * value for row, value in zip(rows, values, strict=True)) for a in range(size)]
-    table = [[*left[a], right[a], *(1.0 if a == b else 0.0 for b in range(size))] for a in range(size)]
-    for a in range(size):
-        table[a] = [cell / table[a][a] for cell in table[a]]
-        for b in range(size):
-            if b != a:
-                table[b] = [cell - table[b][a] * pivot for cell, pivot in zip(table[b], table[a], strict=True)]
-    weights = [row[size] for row in table]
-    errors = [v - sum(w * x for w, x in zip(weights, row, strict=True)) for row, v in zip(rows, values, strict=True)]
-    return weights, errors, [row[size + 1 :] for row in table]
-
-
-def _curve(runs: list[dict[str, Any]], offset: float) -> tuple[list[float], list[float], list[list[float]]]:
-    rows = [
-        [each["seed"] == 1, each["seed"] == 2, math.log2(each["far_tokens"] + offset), each["unpredictable"] / 160]
-        for each in runs
-    ]
-    return _solved([[float(cell) for cell in row] for row in rows], [_odds(each["recall"]["far"]) for each in runs])
-
-
-def test_the_curve_is_that_of_least_squares_with_clusters() -> None:
-    runs = _runs()
-    fit = effect.fitted(runs, 100, "far_tokens", (1, 10, 80), True)
-    squares = {offset: sum(error**2 for error in _curve(runs, offset)[1]) for offset in (1, 10, 80)}
-    assert fit.offset == min(squares, key=lambda offset: squares[offset])
-    weights, errors, inverse = _curve(runs, fit.offset)
-    assert (fit.slope, fit.noise) == pytest.approx(weights[2:])
-    rows = [[each["seed"] == 1, each["seed"] == 2, math.log2(each["far_tokens"] + fit.offset),
-             each["unpredictable"] / 160] for each in runs]  # fmt: skip
-    meat = [[0.0] * 4 for _ in range(4)]
-    for cell in {(each["seed"], each["pool"]) for each in runs}:
-        score = [0.0] * 4
-        for each, row, error in zip(runs, rows, errors, strict=True):
-            if (each["seed"], each["pool"]) == cell:
-                score = [old + value * error for old, value in zip(score, row, strict=True)]
-        meat = [[meat[a][b] + score[a] * score[b] for b in range(4)] for a in range(4)]
-    for a in (2, 3):
-        for b in (2, 3):
-            sandwich = sum(inverse[a][c] * meat[c][d] * inverse[d][b] for c in range(4) for d in range(4))
-            assert fit.covariance[a - 2][b - 2] == pytest.approx(sandwich * 10 / 9)
-    pairs = []
-    for each, error in zip(runs, errors, strict=True):
-        for other, base in zip(runs, errors, strict=True):
-            same = (each["seed"], each["pool"]) == (other["seed"], other["pool"])
-            if same and other["arm"] == "random" and each["arm"] != "random":
-                pairs.append((error - base) ** 2)
-    assert fit.spread == pytest.approx(math.sqrt(sum(pairs) / len(pairs))) and fit.freedom == 9
-
-
-def test_a_forecast_is_the_step_on_the_curve() -> None:
-    runs = _runs()
-    fit = effect.fitted(runs, 100, "far_tokens", (10,), True)
-    cells = effect.expected_gains(runs, fit, 100, seeds=8)
-    cell = cells[1]
-    assert (cell["arm"], cell["pool"], len(cells)) == ("mix", 0.05, 10)
-    far, noise = math.log2((90 + 10) / (18 + 10)), -8 / 160
-    random = [each for each in runs if each["arm"] == "random" and each["pool"] == 0.05]
-    base = sum(_odds(each["recall"]["far"]) for each in random) / 2
-    (a, b), (_, c) = fit.covariance
-    variance = far * far * a + 2 * far * noise * b + noise * noise * c + fit.spread**2 * (1 / 8 + 1 / 2)
-    half = float(t.ppf(0.975, 9)) * math.sqrt(variance)
-    for name, odds in (("value", 0.0), ("low", -half), ("high", half)):
-        level = 1 / (1 + math.exp(-(base + fit.slope * far + fit.noise * noise + odds)))
-        assert cell[name] == pytest.approx(level - 1 / (1 + math.exp(-base)))
-
-
-def test_a_forecast_of_some_pools_and_arms_is_of_those() -> None:
-    runs = [each for each in _runs() if each["pool"] in {0.05, 0.2} and each["arm"] in {"random", "mix", "top"}]
-    fit = effect.fitted(runs, 100, "far_tokens", (10,), True)
-    cells = effect.expected_gains(runs, fit, 100, seeds=8)
-    assert [(cell["arm"], cell["pool"]) for cell in cells] == [("mix", 0.05), ("mix", 0.2)]
-    with pytest.raises(SystemExit):
-        effect.main([*SMALL, "--pilot", "--seeds", "1", "--shares", "0.2"])
 
 
 def test_a_gain_is_the_mean_of_differences_seed_by_seed() -> None:

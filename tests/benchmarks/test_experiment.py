@@ -214,13 +214,6 @@ def test_the_hours_count_each_model_and_each_scored_sample_once() -> None:
     assert experiment.hours(SIZE, {"main": 6, "control": 2}) == pytest.approx(found / 3600)
 
 
-def test_a_value_without_an_interval_is_shown_alone() -> None:
-    group = {"questions": 3, "models": {"base": {"value": [0.0, None, None]}, "gateau": {"value": [12.5, 0.0, 40.0]}}}
-    found = {"reference": "base", "results": {"answers": {"all": group}}}
-    rows = figures.experiment_values(found, "answers", "value").splitlines()
-    assert rows[2:] == ["| `base` | 0.0 |", "| `gateau` | 12.5 (0.0 to 40.0) |"]
-
-
 # What the values show.
 
 
