@@ -66,13 +66,30 @@ def test_numbers_that_differ_or_parts_that_fail_are_an_error() -> None:
     assert not conclusions({"parity": {"error": "no kernel"}}, settings)[1]
 
 
-def test_shares_of_the_peak() -> None:
+def test_rows_of_both_tables() -> None:
     measured = {"flops": 4e12, "best_seconds": 2.0, "tokens": 10, "total_peak_bytes": 2**30}
-    results = {"matrix_product_peak": {"flops_per_second": 4e12}, "joint 16384": measured, "plain 4096": {"error": "x"}}
-    rows = gpu.rows_of(results)
-    assert rows == [["joint 16384", "2.000", "5", "2", "50%", "1.0"], ["plain 4096", "failed", "", "", "", ""]]
+    results: dict[str, Any] = {
+        "matrix_product_peak": {"flops_per_second": 4e12},
+        "joint 16384": measured,
+        "plain 4096": {"error": "x"},
+        "training 1B": measured | {"recomputed_flops": 2e12},
+        "training 8B": {"skipped": "1 s was left"},
+        "training 9B": {"out_of_memory": "CUDA out of memory."},
+    }
+    assert gpu.rows_of(results) == [
+        ["joint 16384", "2.000", "5", "2", "50%", "1.0"],
+        ["plain 4096", "failed", "", "", "", ""],
+    ]
+    assert gpu.training_rows_of(results) == [
+        ["1B", "2.000", "5", "2", "50%", "75%", "1.0"],
+        ["8B", "no time", *[""] * 5],
+        ["9B", "out of memory", *[""] * 5],
+    ]
+    assert "training 9B: CUDA out of memory." in gpu.reasons(results)
     lines, _ = gpu.conclusions(results | {"parity": {"error": "x"}}, gpu.FULL)
     assert lines[0] == "share of peak, joint at 16384: 0.5 (target >= 0.5: met)"
+    del results["matrix_product_peak"]
+    assert gpu.training_rows_of(results)[0] == ["1B", "2.000", "5", "2", "", "", "1.0"]
 
 
 class Counter(TrainerCallback):
@@ -166,33 +183,14 @@ def test_documents_fill_the_row(tokens: int) -> None:
     assert [each.row for each in rows[3]] == [each.row for each in documents]
 
 
-def test_the_cases_are_both_models_at_all_lengths() -> None:
-    found = list(gpu_training.FULL_TRAINING.cases)
-    names = [case.name for case in found]
-    assert len(set(names)) == len(names) == 14
-    for expected in (
-        "training 1B, all weights, 8192 tokens, one document",
-        "training 8B, LoRA, 65536 tokens, short documents",
-        "training 1B, all weights, 32768 tokens, short documents, Liger",
-        "training 8B, all weights, 8192 tokens, one document",
-    ):
-        assert expected in names
-    assert [case.training.lora is not None for case in found] == [", LoRA," in name for name in names]
-
-
-def test_memory_that_does_not_suffice_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_memory_that_does_not_suffice_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nmore")
 
     monkeypatch.setattr(gpu_training.Trainer, "train", train)
-    parts = gpu.Parts(file=tmp_path / "gpu.json", budget_seconds=100, tiny=False)
-    case = tiny_case()
-    parts.run(case.name, 0, lambda: gpu_training.measure_case(case, gpu_training.QUICK_TRAINING))
-    assert gpu.training_rows_of(parts.results) == [[case.name[9:], "out of memory", *[""] * 5]]
-    assert gpu.rows_of(parts.results) == []
-    lines, good = gpu.conclusions(parts.results, gpu.QUICK)
-    assert good and not lines
-    assert gpu.reasons(parts.results) == [f"{case.name}: CUDA out of memory. Tried to allocate 2 GiB."]
+    found = gpu_training.measure_case(tiny_case(), gpu_training.QUICK_TRAINING)
+    assert found == {"out_of_memory": "CUDA out of memory. Tried to allocate 2 GiB."}
+    assert gpu.conclusions({"training 1B": found}, gpu.QUICK) == ([], True)
 
 
 @pytest.mark.parametrize(("installed", "expected"), [(False, "not installed"), (True, "no GPU")])
@@ -201,22 +199,6 @@ def test_liger_where_it_is_not(monkeypatch: pytest.MonkeyPatch, installed: bool,
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found = gpu_training.measure_case(tiny_case(liger=True), gpu_training.QUICK_TRAINING)
     assert found["left_out"] == expected and "training.liger" in found["reason"]
-
-
-def test_a_row_of_the_table() -> None:
-    measured = {"flops": 4e12, "recomputed_flops": 2e12, "best_seconds": 2.0, "tokens": 10, "total_peak_bytes": 2**30}
-    results = {
-        "matrix_product_peak": {"flops_per_second": 4e12},
-        "training 1B": measured,
-        "training 8B": {"skipped": "1 s was left"},
-    }
-    assert gpu.training_rows_of(results) == [
-        ["1B", "2.000", "5", "2", "50%", "75%", "1.0"],
-        ["8B", "no time", "", "", "", "", ""],
-    ]
-    assert gpu.rows_of(results) == []
-    del results["matrix_product_peak"]
-    assert gpu.training_rows_of(results)[0] == ["1B", "2.000", "5", "2", "", "", "1.0"]
 
 
 def test_training_has_seconds_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

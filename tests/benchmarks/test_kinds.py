@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from common_page import SEGMENT, Page
-from kinds import KINDS, harder_samples, needs_far_context
+from kinds import KINDS, SEGMENT, Page, harder_samples, needs_far_context
 
 from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
@@ -21,8 +20,8 @@ from gateau_dagster.features.demo.pair import LONG_WINDOW
 from gateau_dagster.features.demo.prepare import DISTRACTORS, FAR_KINDS
 from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
 
-NEAR = 48 + 4 * 18  # tokens of near sentences and of every fact that may stand among them
-NEAR_FACTS = 48 + 4 * 14  # likewise, of a harder kind
+FAR = (384, 2**20)  # tokens from the first word of a statement to the end of the context, at least and at most
+NEAR, NEAR_FACTS = (0, 48 + 4 * 18), (0, 48 + 4 * 14)  # of statements near the end, and of every fact among them
 Record = dict[str, str]
 PER_KIND = 5
 WINDOW = 256
@@ -64,12 +63,9 @@ def answered(record: Record) -> list[tuple[str, str]]:
     return [(first, second) for first, second in pairwise(words) if first in ATTRIBUTES]
 
 
-def distances(record: Record, *, with_value: bool = True) -> list[int]:
-    """Tokens to the context's end of every statement of an asked attribute; with_value: only of the answer's value."""
-    pairs = set(answered(record))
-    return [
-        far for name, value, far in stated(record) if ((name, value) in pairs if with_value else name in asked(record))
-    ]
+def distances(record: Record) -> list[int]:
+    """Tokens to the context's end of every statement of the answer."""
+    return [far for name, value, far in stated(record) if (name, value) in answered(record)]
 
 
 def segment_of(record: Record, distance: int, length: int = 128) -> int:
@@ -120,58 +116,55 @@ def test_seed_and_index_decide_and_a_larger_set_begins_with_the_smaller_one() ->
     assert alone == made()[0]
 
 
-def test_both_labels_are_frequent_and_each_has_a_reason() -> None:
-    labels = [kind.needs_far_context for kind in KINDS.values()]
-    assert 0.4 < np.mean(labels) < 0.6
-    assert all(kind.why.endswith(".") and kind.name == name for name, kind in KINDS.items())
-    assert {name for name, kind in KINDS.items() if not kind.within_reach} == {
-        *("ordered_values", "ordered_values_near", "two_hop", "two_hop_near"),
-        *("order_coded", "order_coded_near"),
-    }
-
-
-def test_labels_by_source_are_those_of_both_sets() -> None:
+def test_labels_are_those_of_both_sets_and_each_is_frequent() -> None:
+    assert 0.4 < np.mean([kind.needs_far_context for kind in KINDS.values()]) < 0.6
     assert [kind for kind in BASE_KINDS if needs_far_context(kind)] == list(FAR_KINDS)
     assert needs_far_context("two_hop") and not needs_far_context("look_alikes")
-    with pytest.raises(KeyError):
-        needs_far_context("no such kind")
-
-
-def test_an_unknown_kind_is_named() -> None:
+    beyond = {f"{name}{place}" for name in ("ordered_values", "two_hop", "order_coded") for place in ("", "_near")}
+    assert {name for name, kind in KINDS.items() if not kind.within_reach} == beyond
     with pytest.raises(ValueError, match="no kinds nothing"):
         harder_samples(1, 0, kinds=["nothing", "two_hop"])
 
 
-@pytest.mark.parametrize("count", [1, 3, 6])
-@pytest.mark.parametrize("side", ["far", "near"])
-def test_as_many_facts_as_the_name_says_on_its_side(side: str, count: int) -> None:
-    for record in of(f"{side}_count_{count}"):
-        assert len(asked(record)) == count and [name for name, _ in answered(record)] == asked(record)
-        found = distances(record)
-        assert len(found) == count
-        assert min(found) >= 384 if side == "far" else max(found) <= 48 + 4 * (count + DISTRACTORS[1])
+def among(facts: int) -> tuple[int, int]:
+    """Where facts are among the last sentences, which so many other facts may share."""
+    return (0, 48 + 4 * (facts + DISTRACTORS[1]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "distance"), [("near_at_100", 100), ("near_at_190", 190), ("far_at_280", 280), ("far_at_450", 450)]
-)
-def test_the_fact_is_at_its_distance(kind: str, distance: int) -> None:
+# How often the answer's statements are in the context, and where each of them is.
+STATED: dict[str, tuple[int, tuple[int, int]]] = {
+    **{f"far_count_{count}": (count, FAR) for count in (1, 3, 6)},
+    **{f"near_count_{count}": (count, among(count)) for count in (1, 3, 6)},
+    **{name: (1, (at, at + 7)) for name in ("near_at_100", "near_at_190", "far_at_280", "far_at_450")
+       for at in [int(name[-3:])]},
+    **{f"far_among_{others}": (1, FAR) for others in (0, 24)},
+    **{f"near_among_{others}": (1, (0, 48 + 4 * (others + 1))) for others in (0, 24)},
+    **dict.fromkeys(("local_only", "absent", "contradicted"), (0, FAR)),
+    **dict.fromkeys(("repetitive_far", "dilution", "far_look_alikes", "across_border", "order_coded"), (1, FAR)),
+    "near_dilution": (1, NEAR_FACTS), "order_coded_near": (1, NEAR),
+    "ordered_values": (3, FAR), "ordered_values_near": (3, among(3)), "far_copies": (2, FAR),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STATED)
+def test_the_answer_is_stated_as_often_and_where_the_kind_says(kind: str) -> None:
+    count, (least, most) = STATED[kind]
     for record in of(kind):
-        (found,) = distances(record)
-        assert distance <= found <= distance + 7
+        found = distances(record)
+        assert len(found) == count and all(least <= each <= most for each in found)
+        assert [name for name, _ in answered(record)] == asked(record) != []
+
+
+@pytest.mark.parametrize("others", [0, 24])
+@pytest.mark.parametrize("side", ["far", "near"])
+def test_as_many_distractors_as_the_name_says(side: str, others: int) -> None:
+    for record in of(f"{side}_among_{others}"):
+        assert len(stated(record)) == others + 1 and len({name for name, _, _ in stated(record)}) == others + 1
 
 
 def test_the_first_thing_in_the_context() -> None:
     for record in of("far_at_start"):
-        assert stated(record)[0][:2] == answered(record)[0]
-        assert record["context"].startswith("note ") and distances(record) == [len(record["context"].split())]
-
-
-@pytest.mark.parametrize(("kind", "others"), [("among_0", 0), ("among_24", 24)])
-@pytest.mark.parametrize("side", ["far", "near"])
-def test_as_many_distractors_as_the_name_says(side: str, kind: str, others: int) -> None:
-    for record in of(f"{side}_{kind}"):
-        assert len(stated(record)) == others + 1 and len({name for name, _, _ in stated(record)}) == others + 1
+        assert stated(record)[0][:2] == answered(record)[0] and distances(record) == [len(record["context"].split())]
 
 
 def test_the_instruction_states_what_it_asks_and_the_context_does_not() -> None:
@@ -183,7 +176,7 @@ def test_the_instruction_states_what_it_asks_and_the_context_does_not() -> None:
 
 def test_what_is_absent_stands_nowhere() -> None:
     for record in of("absent"):
-        assert not distances(record, with_value=False) and len(answered(record)) == len(asked(record)) > 0
+        assert not set(asked(record)) & {name for name, _, _ in stated(record)}
         assert not set(record["context"].split()) & {value for _, value in answered(record)}
 
 
@@ -217,8 +210,6 @@ def test_the_repeated_sentence_stands_near_and_in_every_segment() -> None:
         assert record["response"] in " ".join(words[-60:])
         assert all(record["response"] in " ".join(words[at : at + 128]) for at in range(0, len(words) - 128, 64))
         assert record["instruction"].split()[-1] == record["response"].split()[1]
-    for record in of("repetitive_far"):
-        assert len(distances(record)) == 1 and min(distances(record)) >= 384
 
 
 def test_what_is_stated_everywhere_is_never_far_from_its_next_copy() -> None:
@@ -234,22 +225,17 @@ def test_values_of_one_attribute_are_asked_for_in_the_order_of_their_statement(k
         (name,) = set(asked(record))
         assert [(one, value) for one, value, _ in stated(record) if one == name] == answered(record)
         assert len(set(answered(record))) == len(asked(record)) == 3
-        found = distances(record)
-        assert min(found) >= 384 if kind == "ordered_values" else max(found) <= 48 + 4 * (3 + DISTRACTORS[1])
 
 
-def test_one_copy_near_and_one_far() -> None:
+def test_of_two_statements_the_near_one_answers() -> None:
     for record in of("near_repeated_far"):
         far, near = distances(record)
-        assert far >= 384 and near <= NEAR_FACTS
-
-
-def test_the_answer_is_near_and_other_values_are_far() -> None:
+        assert far >= FAR[0] and near <= NEAR_FACTS[1]
     for record in of("near_wrong_far"):
         (near,) = distances(record)
         wrong = [(value, far) for name, value, far in stated(record) if name == asked(record)[0] and far != near]
-        assert near <= NEAR_FACTS and len({value for value, _ in wrong}) == 3
-        assert all(far >= 384 for _, far in wrong) and answered(record)[0][1] not in {value for value, _ in wrong}
+        assert near <= NEAR_FACTS[1] and len({value for value, _ in wrong} - {answered(record)[0][1]}) == 3
+        assert len(wrong) == 3 and all(far >= FAR[0] for _, far in wrong)
 
 
 @pytest.mark.parametrize(("kind", "far"), [("near_noise", False), ("far_noise", True)])
@@ -257,33 +243,28 @@ def test_answers_are_followed_by_eight_random_words(kind: str, far: bool) -> Non
     for record in of(kind):
         found = distances(record)
         assert len(found) == len(asked(record)) in (1, 2)
-        assert min(found) >= 384 if far else max(found) <= NEAR_FACTS
+        assert min(found) >= FAR[0] if far else max(found) <= NEAR_FACTS[1]
         noise = record["response"].split()[3 * len(found) :]
         assert len(noise) == 8 and noise[-1] == "." and set(noise[:-1]) <= set(FILLER_WORDS)
 
 
-def test_two_copies_are_far_and_in_different_segments() -> None:
+def test_two_far_statements_are_in_different_segments() -> None:
     for record in of("far_copies"):
         first, second = distances(record)
-        assert second >= 384 and segment_of(record, first) < segment_of(record, second)
-
-
-def test_the_stale_value_comes_first_and_both_are_far() -> None:
+        assert segment_of(record, first) < segment_of(record, second)
     for record in of("stale_values"):
         (name,) = asked(record)
         (_, stale, first), (_, value, second) = [each for each in stated(record) if each[0] == name]
         assert stale != value == answered(record)[0][1]
-        assert second >= 384 and segment_of(record, first) < segment_of(record, second)
+        assert second >= FAR[0] and segment_of(record, first) < segment_of(record, second)
 
 
-@pytest.mark.parametrize(("kind", "far"), [("dilution", True), ("near_dilution", False)])
-def test_a_diluted_answer_comes_behind_four_sentences(kind: str, far: bool) -> None:
+@pytest.mark.parametrize("kind", ["dilution", "near_dilution"])
+def test_a_diluted_answer_comes_behind_four_sentences(kind: str) -> None:
     for record in of(kind):
         words = record["response"].split()
         assert len(words) == 35 and words[32] == asked(record)[0] and not set(words[:32]) & set(ATTRIBUTES)
         assert words[1] == record["instruction"].split()[2]
-        (found,) = distances(record)
-        assert found >= 384 if far else found <= NEAR_FACTS
 
 
 @pytest.mark.parametrize("kind", ["two_hop", "two_hop_near"])
@@ -296,9 +277,9 @@ def test_neither_of_two_facts_alone_gives_the_value(kind: str) -> None:
         ((_, value, second),) = [each for each in stated(record) if each[0] == other]
         assert answered(record) == [(name, value)] and value in VALUES[other]
         if kind == "two_hop":
-            assert min(first, second) >= 384 and segment_of(record, first) != segment_of(record, second)
+            assert min(first, second) >= FAR[0] and segment_of(record, first) != segment_of(record, second)
         else:
-            assert max(first, second) <= NEAR
+            assert max(first, second) <= NEAR[1]
 
 
 def test_the_two_facts_come_in_either_order() -> None:
@@ -317,7 +298,7 @@ def test_the_fact_stands_once_in_another_form(kind: str) -> None:
         assert words[place - 1 : place + 5] == ["the", value, "of", "the", name, "."]
         assert words.count(value) == words.count(name) == 1
         distance = len(words) - place
-        assert distance >= 383 if kind == "paraphrased" else distance <= NEAR
+        assert distance >= FAR[0] - 1 if kind == "paraphrased" else distance <= NEAR[1]
 
 
 @pytest.mark.parametrize("kind", ["order_coded", "order_coded_near"])
@@ -328,7 +309,7 @@ def test_all_values_are_stated_once_and_the_first_is_the_answer(kind: str) -> No
         assert sorted(value for value, _ in lines) == sorted(VALUES[name])
         assert answered(record) == [(name, lines[0][0])]
         places = [far for _, far in lines]
-        assert min(places) >= 384 if kind == "order_coded" else max(places) <= NEAR
+        assert min(places) >= FAR[0] if kind == "order_coded" else max(places) <= NEAR[1]
 
 
 @pytest.mark.parametrize("length", [128, 64, 16, 8])
@@ -339,7 +320,6 @@ def test_no_segment_holds_attribute_and_value(length: int) -> None:
         segments = [words[at : at + length] for at in range(0, len(words), length)]
         assert sum(name in segment for segment in segments) == sum(value in segment for segment in segments) == 1
         assert not any(name in segment and value in segment for segment in segments)
-        assert min(distances(record)) >= 384
 
 
 @pytest.mark.parametrize("kind", ["look_alikes", "far_look_alikes"])
@@ -353,8 +333,6 @@ def test_one_noun_is_the_subject_again_and_again(kind: str) -> None:
         assert 0.05 < subjects.count(top) / len(subjects) < 0.35
         if kind == "look_alikes":
             assert record["instruction"] == f"tell about {top}" and record["response"].split()[1] == top
-        else:
-            assert min(distances(record)) >= 384
 
 
 def test_a_contradicted_response_gives_a_value_that_stands_nowhere() -> None:

@@ -1,25 +1,19 @@
 """The selection benchmarks on untrained pairs and few samples: what they made is kept, what they lack is said."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import common_ranking
 import common_selection
-import kinds
 import numpy as np
 import polars as pl
 import pytest
 import selection
-from kinds import KINDS as ALL_KINDS
 from kinds import needs_far_context
 
-from gateau_dagster.features.demo.prepare import KINDS as BASE_KINDS
 from gateau_dagster.selection.statistics import auroc
 from tests.pipeline.code_versions import raise_version
 
-EVERY = (*BASE_KINDS, *ALL_KINDS)
 KINDS = "far_count_1 near_count_1 two_hop"
 FEW = f"--tiny --per-kind 1 --base 5 --segment-length 64 --kinds {KINDS}".split()
 
@@ -127,74 +121,16 @@ def test_a_sample_without_a_score_comes_last(folder: Path, monkeypatch: pytest.M
     ids = [record["id"] for record in known.records]
     found = pl.DataFrame({"sample_id": ids[1:], "score": [None, 1.0, 2.0, 3.0]})
     monkeypatch.setattr(common_selection.Method, "scores", lambda *given: found)
-    assert common_selection.method_scores(known, common_selection.asked(case, "length", {})).tolist() == [
-        -np.inf,
-        -np.inf,
-        1.0,
-        2.0,
-        3.0,
-    ]
-
-
-@pytest.fixture
-def sections(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list[str]]]:
-    """Return the printed tables by title. Two samples per kind have random scores; `best` knows the labels."""
-    sources = [[kind for kind in EVERY for _ in range(2)]]
-    labels = {kind: needs_far_context(kind) for kind in EVERY}
-    tasks = common_ranking.tasks_of(sources, labels, kinds.groups() | kinds.counterparts(), set(EVERY))
-    truth = np.array([labels[kind] for kind in sources[0]], dtype=np.float64)
-
-    def made(names: list[str], **options: Any) -> dict[str, list[str]]:
-        rng, found = np.random.default_rng(0), {}
-        for name in names:
-            scores = truth if name == "best" else rng.random(truth.size)
-            found[name] = {
-                task.name: common_ranking.measure(task, [scores], common_ranking.drawn_weights(task, draws=2))
-                for task in tasks
-            }
-        selection.printed(found, tasks, **{"columns": ["best"], "reference": "best", "answers": {}} | options)
-        blocks = [block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n")]
-        return {lines[0]: lines[1:] for lines in blocks}
-
-    return made
-
-
-def test_precision_fits_the_page(sections: Callable[..., dict[str, list[str]]]) -> None:
-    names = ["best", *(label for label, _, _ in common_selection.candidates())]
-    precision = {title: lines for title, lines in sections(names).items() if title.startswith("Precision")}
-    assert len(precision) == 3
-    assert max(len(line) for title, lines in precision.items() for line in (title, *lines)) <= 125
-    by_group, whole, by_kind = precision.values()
-    assert len(by_group) == 2 + 1 + len(names) and len(whole) == 2 + len(names)
-    assert {line.split()[0] for line in by_kind[2:]} >= set(EVERY)
-
-
-def test_precision_by_group(sections: Callable[..., dict[str, list[str]]]) -> None:
-    found = sections(["best"])
-    by_group = found["Precision in the best 10 %, 20 %, 40 %, among a group's own kinds as they come"]
-    assert by_group[2].split()[2] == f"{np.mean([needs_far_context(kind) for kind in BASE_KINDS]):.2f}"
-    assert by_group[3].split()[:4] == ["best", "1.00", "1.00", "1.00"]
+    scores = common_selection.method_scores(known, common_selection.asked(case, "length", {}))
+    assert scores.tolist() == [-np.inf, -np.inf, 1.0, 2.0, 3.0]
 
 
 def test_precision_of_each_share_is_in_its_column() -> None:
-    report, figures = selection, np.array([[0.9, 0.1, 0.2, 0.4]])
+    figures = np.array([[0.9, 0.1, 0.2, 0.4]])
     both = common_ranking.Figures(whole=figures, draws=figures[None])
     task = common_ranking.Task(name="all", members=[], positive=[np.array([True, False])], balanced=False)
-    *_, row = report.precision_by_kind({"two_hop": both}, ["two_hop"], "m").splitlines()
-    assert row.split() == [
-        "two_hop",
-        "far",
-        "0.100",
-        "(0.100-0.100)",
-        "0.200",
-        "(0.200-0.200)",
-        "0.400",
-        "(0.400-0.400)",
-    ]
-    *_, blind, row = report.precision_by_group({"m": {"all": both}}, [task], ["m"]).splitlines()
+    *_, row = selection.precision_by_kind({"two_hop": both}, ["two_hop"], "m").splitlines()
+    shown = [f"{value:.3f} ({value:.3f}-{value:.3f})" for value in (0.1, 0.2, 0.4)]
+    assert row.split() == ["two_hop", "far", *" ".join(shown).split()]
+    *_, blind, row = selection.precision_by_group({"m": {"all": both}}, [task], ["m"]).splitlines()
     assert blind.split() == ["drawn", "blindly", "0.50"] and row.split() == ["m", "0.10", "0.20", "0.40"]
-
-
-def test_without_the_reference_the_best_is_shown(sections: Callable[..., dict[str, list[str]]]) -> None:
-    titles = list(sections(["other", "best"], reference="not asked for"))
-    assert [title.split(" by kind")[0] for title in titles if "by kind" in title][-1] == "Precision of best"
