@@ -127,7 +127,7 @@ def test_labels_are_those_of_both_sets_and_each_is_frequent() -> None:
 
 
 def among(facts: int) -> tuple[int, int]:
-    """Where facts are among the last sentences, which so many other facts may share."""
+    """Facts may be among the last sentences, which so many other facts may share."""
     return (0, 48 + 4 * (facts + DISTRACTORS[1]))
 
 
