@@ -7,9 +7,9 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.model_config import learned_positions, rotary_positions
-from gateau_dagster.pipeline.feature import completed
+from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.outputs import named_files
 from gateau_dagster.pipeline.project import USUAL_FILE, as_text, configuration_schema, parse_project
@@ -199,18 +199,18 @@ def proposed_text(folder: Path, answers: Answers) -> str:
         *_training_lines(answers, int(length.value), str(looked.dtype.value)),
     ]
     if answers.goal != "select":
-        benchmarks = completed(state.config).evaluation.benchmarks or ()
-        fitting = ", ".join(_fitting(benchmarks, folder, "\n".join(lines)))
-        lines.append(f"evaluation: {{benchmarks: [{fitting}]}}  # those of the default that fit these lengths")
+        accepts = partial(_is_valid, folder, "\n".join(lines))
+        lines += [line for feature in features() for line in feature.first_lines(state.config, accepts)]
     return "\n".join(lines) + "\n"
 
 
-def _fitting(benchmarks: Sequence[str], folder: Path, text: str) -> Iterator[str]:
-    """Yield the benchmarks that accept the configuration; some need longer prompts."""
-    for name in benchmarks:
-        with suppress(GateauError):
-            parse_project(f"{text}\nevaluation: {{benchmarks: [{name}]}}\n", folder=folder)
-            yield name
+def _is_valid(folder: Path, text: str, line: str) -> bool:
+    """Return whether a configuration with another line is valid."""
+    try:
+        parse_project(f"{text}\n{line}\n", folder=folder)
+    except GateauError:
+        return False
+    return True
 
 
 def _training_lines(answers: Answers, length: int, dtype: str) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Define the configuration, one validated YAML file."""
 
-from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig, StorageConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.schema import Config, ExecutionConfig, Prefixes
@@ -11,7 +10,6 @@ __all__ = [
     "PRESETS",
     "Config",
     "DemoConfig",
-    "EvaluationConfig",
     "ExecutionConfig",
     "LongSftConfig",
     "ModelConfig",

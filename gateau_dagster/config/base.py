@@ -111,6 +111,8 @@ class FeatureSection(Generic[S]):
 
     scheme: an address in `long_sft.path` for the samples that the feature makes, such as `synthetic:`; empty if it
         makes none. makes: the asset that holds them.
+    always: whether a file without the section has it with its defaults. before: the key that it precedes in the file;
+        empty: it follows those of the kernel.
     variants: by name, the variants of `variants.also` whose samples the feature makes, with their descriptions.
     check: raises GateauError if a whole configuration lacks what the section needs, or the section itself.
     """
@@ -120,12 +122,16 @@ class FeatureSection(Generic[S]):
     description: str
     scheme: str = ""
     makes: str = ""
+    always: bool = False
+    before: str = ""
     variants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     check: Callable[[Any], None] = lambda _: None
 
     @property
     def field(self) -> Any:
         """Return the field of the whole configuration: null, and left out of dumps, where the file has no section."""
+        if self.always:
+            return (self.kind, Field(default=self.kind(), description=self.description or None))
         without = Field(default=None, exclude_if=lambda value: value is None, description=self.description)
         return (self.kind | None, without)
 

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, create_model, model_validator
 
 from gateau_dagster.config.base import Section, feature_sections, made_inputs
-from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.execution import ExecutionConfig, check_devices
 from gateau_dagster.config.inputs import (
     DEMO_SCHEME,
@@ -29,6 +28,7 @@ from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.registry import PluginFile, distinct, same_names
 
+C = TypeVar("C", bound=Section)
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
 
@@ -52,7 +52,6 @@ class KernelConfig(Section):
     selection: SelectionConfig = SelectionConfig()
     training: TrainingConfig = TrainingConfig()
     variants: VariantsConfig | None = Field(default=None, description="Models to compare in one experiment.")
-    evaluation: EvaluationConfig = EvaluationConfig()
     execution: ExecutionConfig = ExecutionConfig()
     demo: DemoConfig | None = Field(
         default=None, description="Settings of the data and models behind paths that begin with demo:."
@@ -257,18 +256,31 @@ class KernelConfig(Section):
             yield f"models.{name}.path", model.path
 
 
+def in_order(config: type[C]) -> type[C]:
+    """Put the keys of features in their places among those of the kernel, as schema and dumps show them."""
+    before = {each.key: each.before for each in feature_sections() if each.before}
+    names = [name for name in config.model_fields if name not in before]
+    for name, other in before.items():
+        names.insert(names.index(other), name)
+    config.__pydantic_fields__ = {name: config.model_fields[name] for name in names}
+    config.model_rebuild(force=True)
+    return config
+
+
 if TYPE_CHECKING:
     Config = KernelConfig
 else:
     # Type checkers know the kernel's sections only: a feature reads its own by FeatureSection.of.
     of_features = [(each.key, each.field) for each in feature_sections()]
     distinct([*KernelConfig.model_fields.items(), *of_features], "key of the configuration")
-    Config = create_model(
-        "Config",
-        __base__=KernelConfig,
-        __module__=__name__,
-        __doc__=KernelConfig.__doc__,
-        **dict(of_features),
+    Config = in_order(
+        create_model(
+            "Config",
+            __base__=KernelConfig,
+            __module__=__name__,
+            __doc__=KernelConfig.__doc__,
+            **dict(of_features),
+        )
     )
 
 

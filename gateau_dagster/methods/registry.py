@@ -1,4 +1,4 @@
-"""Find all methods by name: every class of this package's modules and of plug-ins that is a Method with a name."""
+"""Find all methods by name: every class of this package's modules, of features' modules `method` and of plug-ins."""
 
 import math
 import sys
@@ -20,6 +20,7 @@ from gateau_dagster.methods.method import RETURNED, Method, check_model
 from gateau_dagster.readable import nearest_name, plural
 from gateau_dagster.registry import (
     classes_of,
+    feature_modules,
     full_version,
     guarded,
     is_own,
@@ -55,12 +56,13 @@ _OF_EVERY_SEGMENT: _Columns = {
 
 @cache
 def all_methods() -> Mapping[str, type[Method]]:
-    """Return the methods of the project and of installed packages, by name.
+    """Return the methods of the project, its features and of installed packages, by name.
 
     Raises:
         GateauError: as `with_installed`.
     """
-    own = {method.name: method for module in modules_of(methods) for method in classes_of(module, Method)}
+    modules = (*modules_of(methods), *feature_modules("method"))
+    own = {method.name: method for module in modules for method in classes_of(module, Method)}
     return _sorted(with_installed(own, ENTRY_POINTS, Method, returned=RETURNED))
 
 

@@ -101,6 +101,7 @@ class Feature:
       `gateau validate` calls both without a plan, for all that is required.
     - `report`: `sections(state)` of the page, and `notes(state)` on its first screen, each markupsafe.Markup.
     - `commands`: COMMANDS, and TRIALS of `gateau validate`.
+    - `method`: methods that score, as the modules of `methods`.
     - `error_codes.yaml`: cause and cure of its errors by code.
     - `forms`: `read_conversation(turns, tools, fields, how)` returns an id, and the texts of the samples, of a record
       with several turns or tools. `open_file(first)` returns a reader of the lines of a file that is one record; None
@@ -146,6 +147,15 @@ class Feature:
     def completed(self, config: Config) -> Config:
         """Return the configuration with the options of the feature that the file leaves at their defaults."""
         return config
+
+    def answer_template(self, config: Config) -> str | None:
+        """Return the form in which the feature has models answer, as scoring.template; None for its default."""
+        del config
+
+    def first_lines(self, config: Config, accepts: Callable[[str], bool]) -> Iterator[str]:
+        """Yield lines of a new configuration for training. accepts: whether the new one is valid with another line."""
+        del config, accepts
+        yield from ()
 
     def named_files(self, config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
         """Yield the places of the configuration that name files, and their paths, besides those of `inputs`."""
@@ -224,6 +234,12 @@ def completed(config: Config) -> Config:
     for feature in features():
         config = feature.completed(config)
     return config
+
+
+def answer_template(config: Config) -> str | None:
+    """Return the form in which models answer, see Feature; None for the default."""
+    found = (feature.answer_template(config) for feature in features())
+    return next((each for each in found if each is not None), None)
 
 
 def built_in(folder: Path) -> Config:

@@ -209,7 +209,9 @@ def _settings(file: Path) -> dict[str, Any]:
     return {}
 
 
-def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Mapping[str, str]) -> dict[str, Any]:
+def answer_frames(
+    config: Config, digests: Mapping[str, str], other_digests: Mapping[str, str], template: str | None
+) -> dict[str, Any]:
     """Return each model's changes of the chat template before an answer, from chat_rendering.frame_change.
 
     Only models whose prompts are made by their templates are tried. An unusable template changes nothing here, because
@@ -219,11 +221,12 @@ def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Map
         config: names the models.
         digests: of the configured models.
         other_digests: of those of `variants.also`, by variant.
+        template: the form in which models answer; None: the default.
     """
     names = {name for name, model in config.models.items() if model.task == "causal" and model.base is None}
     if config.scoring.template != "chat":
         trained = config.origin(config.training.model) if config.models else ""
-        names &= {trained} if config.evaluation.template == "chat" else set()
+        names &= {trained} if template == "chat" else set()
     found: dict[str, Any] = {}
     for name in sorted(names):
         with suppress(GateauError):
@@ -231,7 +234,7 @@ def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Map
                 found[name] = trial.change
     for name, other in config.other_models.items():
         folder, digest = config.folder / Path(other.path).expanduser(), other_digests[name]
-        if (config.evaluation.template or "chat") == "chat" and folder.is_dir():
+        if (template or "chat") == "chat" and folder.is_dir():
             with suppress(GateauError):
                 code = other.trust_remote_code
                 trial = _remembered_trial(config, folder, f"variants.also.{name}.path", digest, code, ())

@@ -11,7 +11,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import Observed
 from gateau_dagster.pipeline.declared import pipeline_of
-from gateau_dagster.pipeline.feature import hooks, prepare_inputs
+from gateau_dagster.pipeline.feature import answer_template, hooks, prepare_inputs
 from gateau_dagster.pipeline.model_checks import answer_frames, check_folder
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, silent
@@ -59,7 +59,7 @@ def _observe(state: State) -> Observed:
             key: digest for hook in hooks("checks", "partition_digests") for key, digest in hook(state).items()
         },
         instructions=_instructions(state) if SPLIT in state.pipeline.by_key else "",
-        frames=answer_frames(config, state.model_digests, state.other_digests),
+        frames=answer_frames(config, state.model_digests, state.other_digests, answer_template(config)),
     )
 
 

@@ -127,7 +127,7 @@ def test_labels_are_those_of_both_sets_and_each_is_frequent() -> None:
 
 
 def among(facts: int) -> tuple[int, int]:
-    """Facts may be among the last sentences, which so many other facts may share."""
+    """Return the distances of so many facts among the last sentences, beside distractors."""
     return (0, 48 + 4 * (facts + DISTRACTORS[1]))
 
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.config import Config
 from gateau_dagster.features.demo.language import ADJECTIVES, NOUNS, VERBS
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.methods.registry import all_methods, chosen_methods
 from tests.kit.project import ROOT, command_environment
 
@@ -200,7 +201,7 @@ def test_the_settings_are_valid_and_fit_the_pair(example: Any, tmp_path: Path):
     config = Config.model_validate({**content, "folder": tmp_path})
     assert config.short_chat is None
     assert config.models["short"].context == "window"
-    windows, needle = example("build_pair").LONG_WINDOW, config.evaluation.sections["needle"]
+    windows, needle = example("build_pair").LONG_WINDOW, evaluation_of(config).sections["needle"]
     assert config.scoring.max_length == config.training.max_length == max(needle["lengths"]) == windows
 
 

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data import index
 from gateau_dagster.data.index import read_shards
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.features.evaluation.config import EvaluationConfig
 from gateau_dagster.features.evaluation.judged import RatedBenchmark
 from gateau_dagster.features.evaluation.registry import all_benchmarks
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import Asset

@@ -9,7 +9,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.features.evaluation.config import EvaluationConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.declared import pipeline_of

@@ -8,12 +8,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config import Config, EvaluationConfig, ModelConfig, ScoringConfig, SelectionConfig, TrainingConfig
+from gateau_dagster.config import Config, ModelConfig, ScoringConfig, SelectionConfig, TrainingConfig
 from gateau_dagster.config.inputs import (
     DEMO_SCHEME,
     PAIR_FOLDER,
@@ -214,8 +214,24 @@ def is_demo_store(store: Path) -> bool:
     return bool(sources) and sources <= {*KINDS}
 
 
+_EVALUATION = {
+    "heldout": {"samples": 40, "buckets": [768, 1024, 1280]},
+    "needle": {
+        "lengths": [256, 512, 1024, 1536],
+        "depths": [0.0, 0.25, 0.5, 0.75, 1.0],
+        "repeats": 4,
+        # The sentences of the demo's language.
+        "fact": " note {key} {value} . ",
+        "question": "recall {key}",
+        "answer": "{key} {value} .",
+        "pairs": [{"key": name, "values": list(VALUES[name])} for name in ATTRIBUTES],
+    },
+}
+
+
 def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
     """Return the demo's configuration: a tiny homologous pair, and samples with known dependencies."""
+    of_features: dict[str, Any] = {"evaluation": _EVALUATION} if "evaluation" in Config.model_fields else {}
     return Config(
         folder=folder,
         demo=demo or DemoConfig(),
@@ -247,19 +263,5 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
             gradient_accumulation=2,
             dtype="float32",
         ),
-        evaluation=EvaluationConfig.model_validate(
-            {
-                "heldout": {"samples": 40, "buckets": [768, 1024, 1280]},
-                "needle": {
-                    "lengths": [256, 512, 1024, 1536],
-                    "depths": [0.0, 0.25, 0.5, 0.75, 1.0],
-                    "repeats": 4,
-                    # The sentences of the demo's language.
-                    "fact": " note {key} {value} . ",
-                    "question": "recall {key}",
-                    "answer": "{key} {value} .",
-                    "pairs": [{"key": name, "values": list(VALUES[name])} for name in ATTRIBUTES],
-                },
-            }
-        ),
+        **of_features,
     )

@@ -17,6 +17,7 @@ from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.features.estimates.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
 from gateau_dagster.features.evaluation import ANSWERS
 from gateau_dagster.features.evaluation.benchmark import Question, QuestionBenchmark
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.questions import known_questions
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.data_checks import chosen_share
@@ -160,7 +161,7 @@ def _recorded_answers(state: State, name: str) -> tuple[int, Seconds, str] | Non
 
     A server answers concurrently; answers of this process record their share of a batch.
     """
-    engine = state.config.evaluation.engine
+    engine = evaluation_of(state.config).engine
     tables = [*state.read_made(f"{ANSWERS}/{name}", ["question_id", "seconds"]).values()]
     if not any(table.height for table in tables):
         return None
@@ -172,7 +173,7 @@ def _recorded_answers(state: State, name: str) -> tuple[int, Seconds, str] | Non
 def _expected_answers(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> tuple[int | None, Seconds, str]:
     """Return the same figures from the questions' tokens and the device's speed, if both are known."""
     sizes = _sizes(state, chosen, estimator)
-    seconds = None if not sizes or state.config.evaluation.engine is not None else _seconds(state, sizes, estimator)
+    seconds = None if not sizes or evaluation_of(state.config).engine is not None else _seconds(state, sizes, estimator)
     grounds = "the speed of one matrix product on this device, answers of any length up to the longest"
     count = None if sizes is None else len(sizes)
     return count, seconds, "not known before one model has answered" if seconds is None else grounds
@@ -186,7 +187,7 @@ def _sizes(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> Seq
     if questions is None:
         return None
     letters = estimator.model(config.training.model).rates.context
-    return [_size(each, letters, config.evaluation.input_length or config.scoring.max_length) for each in questions]
+    return [_size(each, letters, evaluation_of(config).input_length or config.scoring.max_length) for each in questions]
 
 
 def _size(question: Question, letters: float, limit: int) -> tuple[float, float]:

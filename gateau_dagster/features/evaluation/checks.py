@@ -11,6 +11,7 @@ import polars as pl
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.rejects import rejects_among
 from gateau_dagster.features.evaluation import ANSWERS, JUDGMENTS, SCORES
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.experiment_values import finished_experiment, forecasts_and_outcomes
 from gateau_dagster.features.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.features.evaluation.grading import thoughts_sentence, unfinished_thoughts
@@ -74,7 +75,7 @@ def _empty_answers(state: State, key: str, variant: str) -> Iterator[DataLoss]:
 
 
 def _thoughts(state: State, key: str, variant: str) -> Iterator[DataLoss]:
-    texts, thoughts = state.store.read(key, variant, ["answer"])["answer"], state.config.evaluation.thoughts
+    texts, thoughts = state.store.read(key, variant, ["answer"])["answer"], evaluation_of(state.config).thoughts
     if sentence := thoughts_sentence(texts, thoughts):
         notable = thoughts == "keep" or unfinished_thoughts(texts) > NOTABLE_REJECTS * texts.len()
         yield DataLoss(asset=f"{key}[{variant}]", sentence=sentence, notable=notable)
@@ -82,7 +83,7 @@ def _thoughts(state: State, key: str, variant: str) -> Iterator[DataLoss]:
 
 def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
     """Return the truncation in the middle of the prompts of tables.ANSWERS."""
-    asked, most = state.config.evaluation.input_length, state.config.scoring.max_length
+    asked, most = evaluation_of(state.config).input_length, state.config.scoring.max_length
     limit = f"scoring.max_length is {most:,}" if asked is None else f"evaluation.input_length is {asked:,}"
     prompts = state.store.read(key, variant, ["prompt_tokens", "cut_tokens"])
     # A server may not report the length of a prompt; a prompt that was cut has the greatest length.

@@ -19,6 +19,7 @@ from gateau_dagster.features.evaluation import (
     UNTOUCHED_EXPERIMENT,
 )
 from gateau_dagster.features.evaluation.benchmark import Benchmark, MeasuredBenchmark, QuestionBenchmark
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.contamination import CODE_VERSION as OVERLAPS_CODE_VERSION
 from gateau_dagster.features.evaluation.contamination import (
     FAMILY,
@@ -38,6 +39,7 @@ from gateau_dagster.features.evaluation.judging.characteristics import CHARACTER
 from gateau_dagster.features.evaluation.judging.characteristics import CODE_VERSION as CHARACTERISTICS_CODE_VERSION
 from gateau_dagster.features.evaluation.judging.characteristics import RATINGS, rated_characteristics
 from gateau_dagster.features.evaluation.judging.judge_answers import PAIRWISE
+from gateau_dagster.features.evaluation.method import SAMPLE_RATINGS
 from gateau_dagster.features.evaluation.registry import (
     asking_benchmarks,
     asset_of,
@@ -47,7 +49,6 @@ from gateau_dagster.features.evaluation.registry import (
 )
 from gateau_dagster.features.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.features.evaluation.statistics.experiment import check_experiment, reference_of
-from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,
@@ -95,7 +96,7 @@ def judged_tables(scored: Mapping[str, Benchmark]) -> list[str]:
 
 def experiment_settings(config: Config, scored: Mapping[str, Benchmark]) -> dict[str, Any]:
     """Return the reference of the comparison and, if there are judgments, the judge's prices."""
-    judge = config.evaluation.judge
+    judge = evaluation_of(config).judge
     prices = None if judge is None or judge.prices is None else judge.prices.model_dump(mode="json")
     found = {"evaluation.reference": reference_of(config)}
     return {**found, "evaluation.judge.prices": prices} if judged_tables(scored) else found
@@ -126,7 +127,7 @@ def experiment_assets(config: Config) -> Iterator[Asset]:
         code_version=EXPERIMENT_CODE_VERSION,
         columns=tables.EXPERIMENT,
         finite=("value", "probability_best"),
-        checks=(FINITE_VALUES, *((GATE,) if config.evaluation.gate is not None else ())),
+        checks=(FINITE_VALUES, *((GATE,) if evaluation_of(config).gate is not None else ())),
         goal=True,
         own_rejects=False,
     )
@@ -176,7 +177,7 @@ def _of_benchmark(config: Config, chosen: Benchmark, family: str, says: str, set
 
 
 def _answers(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset:
-    engine = config.evaluation.engine
+    engine = evaluation_of(config).engine
     return _of_benchmark(
         config,
         chosen,
@@ -208,7 +209,7 @@ def _judgments(config: Config, chosen: RatedBenchmark, reads: Mapping[str, By]) 
         columns=tables.JUDGMENTS,
         checks=(READABLE_REPLIES,),
         own_rejects=False,
-        means=means(config.evaluation.judge),
+        means=means(evaluation_of(config).judge),
     )
 
 
@@ -250,7 +251,7 @@ def _judged_settings(config: Config, chosen: RatedBenchmark, observed: Observed)
 
 
 def _graded_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
-    return {**_benchmark_settings(config, chosen, observed), **grading_settings(config.evaluation.thoughts)}
+    return {**_benchmark_settings(config, chosen, observed), **grading_settings(evaluation_of(config).thoughts)}
 
 
 _IN_COMMON = (
@@ -333,7 +334,7 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
 
     Raises GateauError for an unknown variant.
     """
-    judge = config.evaluation.judge
+    judge = evaluation_of(config).judge
     if judge is None or not judge.pairs:
         return
     unknown = sorted({name for pair in judge.pairs for name in pair} - {*config.variant_set})
@@ -363,11 +364,11 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
 
 def _pair_settings(config: Config, chosen: RatedBenchmark, observed: Observed) -> dict[str, Any]:
     del observed
-    judge = config.evaluation.judge
+    judge = evaluation_of(config).judge
     assert judge is not None
     return {
         **chosen.stamped_settings(),
-        **grading_settings(config.evaluation.thoughts),
+        **grading_settings(evaluation_of(config).thoughts),
         "evaluation.judge.model": judge.model,
         **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
         "evaluation.judge.pairs": judge.pairs,
@@ -376,8 +377,8 @@ def _pair_settings(config: Config, chosen: RatedBenchmark, observed: Observed) -
 
 def characteristics(config: Config) -> Iterator[Asset]:
     """Declare `characteristics` if `evaluation.judge.characteristics` is set; it needs no training."""
-    judge = config.evaluation.judge
-    if judge is None or judge.characteristics is None or not config.evaluation.enabled:
+    judge = evaluation_of(config).judge
+    if judge is None or judge.characteristics is None or not evaluation_of(config).enabled:
         return
     yield Asset(
         key=CHARACTERISTICS,
@@ -403,7 +404,7 @@ def characteristics(config: Config) -> Iterator[Asset]:
 
 def sample_ratings(config: Config) -> Iterator[Asset]:
     """Declare `sample_ratings` if method `judge` is chosen."""
-    judge, named = config.evaluation.judge, rated_characteristics(config)
+    judge, named = evaluation_of(config).judge, rated_characteristics(config)
     if judge is None or not named:
         return
     yield Asset(

@@ -4,6 +4,7 @@ import polars as pl
 
 from gateau_dagster.features.evaluation import EXPERIMENT, JUDGMENTS, SCORES
 from gateau_dagster.features.evaluation.benchmark import Benchmark
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.judged import RatedBenchmark, turn_scores
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.evaluation.statistics.experiment import configured_gate, lines_of, reference_of
@@ -22,7 +23,7 @@ from gateau_dagster.selection.forecast import PRIOR, Slopes
 
 def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
     """Return the inputs of the figures and the page; `table`: tables.EXPERIMENT."""
-    judge = state.config.evaluation.judge
+    judge = evaluation_of(state.config).judge
     return ExperimentInputs(
         table=table,
         lines=lines_of(state.config),

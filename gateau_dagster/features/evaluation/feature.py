@@ -7,6 +7,7 @@ from typing import ClassVar
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
 from gateau_dagster.features.evaluation import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.declarations import (
     characteristics,
     contamination,
@@ -17,6 +18,7 @@ from gateau_dagster.features.evaluation.declarations import (
     untouched_experiment,
     variant_assets,
 )
+from gateau_dagster.features.evaluation.method import SAMPLE_RATINGS
 from gateau_dagster.features.evaluation.registry import (
     chosen_benchmarks,
     described_section,
@@ -26,7 +28,6 @@ from gateau_dagster.features.evaluation.registry import (
     with_benchmarks,
 )
 from gateau_dagster.features.evaluation.server_client import server_key
-from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.feature import Feature, ReservedDocuments
@@ -52,6 +53,16 @@ class Evaluation(Feature):
         """Return the configuration with the names and options of the benchmarks."""
         return with_benchmarks(config)
 
+    def answer_template(self, config: Config) -> str | None:
+        """Return `evaluation.template`."""
+        return evaluation_of(config).template
+
+    def first_lines(self, config: Config, accepts: Callable[[str], bool]) -> Iterator[str]:
+        """Yield the section with the benchmarks of the default that fit; some need longer prompts."""
+        names = evaluation_of(with_benchmarks(config)).benchmarks or ()
+        fitting = ", ".join(name for name in names if accepts(f"evaluation: {{benchmarks: [{name}]}}"))
+        yield f"evaluation: {{benchmarks: [{fitting}]}}  # those of the default that fit these lengths"
+
     def named_files(self, config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
         """Yield the files of the benchmarks that run."""
         for benchmark in chosen_benchmarks(config).values():
@@ -74,8 +85,8 @@ class Evaluation(Feature):
         """Yield the checks of the keys of the servers that a required asset asks."""
         families = {key.partition("/")[0] for key in pipeline_of(config).required}
         for place, server, asking in (
-            ("evaluation.engine", config.evaluation.engine, {ANSWERS}),
-            ("evaluation.judge", config.evaluation.judge, {JUDGMENTS, PAIRS, CHARACTERISTICS, SAMPLE_RATINGS}),
+            ("evaluation.engine", evaluation_of(config).engine, {ANSWERS}),
+            ("evaluation.judge", evaluation_of(config).judge, {JUDGMENTS, PAIRS, CHARACTERISTICS, SAMPLE_RATINGS}),
         ):
             if server is not None and families & asking:
                 yield partial(server_key, place, server.key, server.base_url)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.costs import PlannedCost
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.features.evaluation import ANSWERS
 from gateau_dagster.features.evaluation.benchmark import Materials, Question
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.grading import graded_answers
 from gateau_dagster.features.evaluation.judged import RatedBenchmark, needed_judge
 from gateau_dagster.features.evaluation.judging.asking import (
@@ -35,6 +35,7 @@ from gateau_dagster.features.evaluation.judging.judge_answers import (
 )
 from gateau_dagster.features.evaluation.judging.replies import Replies
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.evaluation.servers import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.pipeline.selection_reads import ranking_asset
@@ -142,7 +143,7 @@ class PlannedBenchmark:
         """Return the benchmark of this name. Raise GateauError if its questions cannot be read."""
         chosen = scored_benchmarks(state.config)[name]
         assert isinstance(chosen, RatedBenchmark), "another benchmark has no such asset"
-        return cls(chosen=chosen, questions=chosen.questions(materials), settings=state.config.evaluation.judge)
+        return cls(chosen=chosen, questions=chosen.questions(materials), settings=evaluation_of(state.config).judge)
 
     def wanted(self, state: State, variant: str) -> list[JudgmentRequest]:
         """Return the judgments of a variant's answers.
@@ -181,7 +182,7 @@ class PlannedBenchmark:
 
     def _texts(self, state: State, variant: str) -> Texts:
         answers = state.store.read(f"{ANSWERS}/{self.chosen.name}", variant)
-        return answers_by_question(graded_answers(answers, state.config.evaluation.thoughts))
+        return answers_by_question(graded_answers(answers, evaluation_of(state.config).thoughts))
 
 
 def token_counter(config: Config) -> CountTokens:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.features.evaluation.benchmark import (
@@ -20,7 +19,9 @@ from gateau_dagster.features.evaluation.benchmark import (
     QuestionBenchmark,
     lacking_function,
 )
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.grading import without_thoughts
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -121,7 +122,7 @@ NOTABLE_UNREADABLE = 0.05
 
 def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
     """Return `evaluation.judge`. Raises GateauError if it is not given."""
-    judge = config.evaluation.judge
+    judge = evaluation_of(config).judge
     if judge is None:
         raise GateauError(
             "evaluation.needs_judge",
@@ -179,7 +180,7 @@ class RatedBenchmark(QuestionBenchmark):
 
     def judge_settings(self) -> dict[str, Any]:
         """Return the judge's settings that change its judgments; its address and prices do not."""
-        judge = self.config.evaluation.judge
+        judge = evaluation_of(self.config).judge
         if judge is None:
             return {}
         named = {"model": judge.model, "repeats": judge.repeats, **judge.changed_sampling}

@@ -10,6 +10,7 @@ from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.costs import PlannedCost
 from gateau_dagster.features.evaluation import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.features.evaluation.benchmark import Question, QuestionBenchmark
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.generation.answering import answer_scorer
 from gateau_dagster.features.evaluation.grading import graded_answers
 from gateau_dagster.features.evaluation.judge_requests import PlannedBenchmark, rating_cost, shards_cost, token_counter
@@ -17,10 +18,10 @@ from gateau_dagster.features.evaluation.judged import RatedBenchmark
 from gateau_dagster.features.evaluation.judging.asking import BudgetError, check_affordable, planned_cost
 from gateau_dagster.features.evaluation.judging.judge_answers import Texts, answers_by_question, longest_answers
 from gateau_dagster.features.evaluation.judging.replies import Replies, ServerCall
+from gateau_dagster.features.evaluation.method import SAMPLE_RATINGS
 from gateau_dagster.features.evaluation.questions import known_questions
 from gateau_dagster.features.evaluation.registry import scored_benchmarks, shared_answers
 from gateau_dagster.features.evaluation.server_client import server_key
-from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.plan import AFTER, Plan
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS
 from gateau_dagster.pipeline.selection_reads import ranking_asset
@@ -38,7 +39,7 @@ def planned_judging(state: State, plan: Plan) -> list[WorkForecast]:
     Raises:
         GateauError: a benchmark's questions cannot be read.
     """
-    settings = state.config.evaluation.judge
+    settings = evaluation_of(state.config).judge
     if settings is None:
         return []
     replies, count = Replies(state.store.files, settings.model), token_counter(state.config)
@@ -97,7 +98,7 @@ def check_servers(state: State, plan: Plan, judging: Sequence[WorkForecast]) -> 
 
     judging: the judging of the same plan.
     """
-    engine, judge = state.config.evaluation.engine, state.config.evaluation.judge
+    engine, judge = evaluation_of(state.config).engine, evaluation_of(state.config).judge
     asked = (work for work in plan.work if work.asset.startswith(f"{ANSWERS}/") and not work.conditional)
     if engine is not None and any(asked):
         server_key("evaluation.engine", engine.key, engine.base_url)
@@ -130,7 +131,7 @@ def held_answers(
     Raises:
         GateauError: the answers cannot be read.
     """
-    asset, thoughts = f"{ANSWERS}/{chosen.name}", state.config.evaluation.thoughts
+    asset, thoughts = f"{ANSWERS}/{chosen.name}", evaluation_of(state.config).thoughts
     if not is_stale(plan, asset, variant):
         return answers_by_question(graded_answers(state.store.read(asset, variant), thoughts))
     scorer = _scorer(state, plan, variant, as_before=as_before)
@@ -187,6 +188,6 @@ def passing_budget(state: State, planned: Iterable[WorkForecast]) -> str:
 
 
 def _check(state: State, costs: Iterable[PlannedCost | None]) -> None:
-    settings, total = state.config.evaluation.judge, total_cost(costs)
+    settings, total = evaluation_of(state.config).judge, total_cost(costs)
     if settings is not None and total is not None:
         check_affordable(settings, Replies(state.store.files, settings.model).spent, total)

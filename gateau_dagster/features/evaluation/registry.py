@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from pydantic import Field, create_model
 
 from gateau_dagster.config.base import Section, validated
-from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.data.document_split import Reserving
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.evaluation import ANSWERS, benchmarks
 from gateau_dagster.features.evaluation.benchmark import RETURNED, Benchmark, MeasuredBenchmark, QuestionBenchmark
+from gateau_dagster.features.evaluation.config import EvaluationConfig, evaluation_of
 from gateau_dagster.registry import classes_of, modules_of, with_installed, with_plugins
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def chosen_benchmarks(config: Config) -> dict[str, Benchmark]:
         GateauError: a name or an option does not exist, or the configuration lacks what a benchmark needs.
     """
     found = {name: each for name, each in configured_benchmarks(config).items() if each.asked}
-    if not (config.training.enabled and config.evaluation.enabled):
+    if not (config.training.enabled and evaluation_of(config).enabled):
         return {}
     for each in found.values():
         each.check()
@@ -84,7 +84,7 @@ def scored_benchmarks(config: Config) -> dict[str, Benchmark]:
     One that compares the checkpoint with its base model is included only where `variants` names more models, or for
     the gate.
     """
-    gate = config.evaluation.gate
+    gate = evaluation_of(config).gate
     gated = "" if gate is None else gate.benchmark
     return {
         name: each
@@ -160,11 +160,11 @@ def configured_benchmarks(config: Config) -> dict[str, Benchmark]:
     Raises:
         SectionError: a name or an option does not exist.
     """
-    known, given = known_benchmarks(config), config.evaluation.sections
+    known, given = known_benchmarks(config), evaluation_of(config).sections
     asked = _asked(config)
     wanted = [name for name, each in known.items() if each.default or name in asked or name in given]
     section = _section(tuple((name, each.options_class(), name in wanted) for name, each in known.items()))
-    own = {"enabled": config.evaluation.enabled, "benchmarks": asked}
+    own = {"enabled": evaluation_of(config).enabled, "benchmarks": asked}
     found = validated(FAMILY, section, {name: {} for name in wanted} | given | own)
     return {name: known[name](config, getattr(found, name), name in asked) for name in wanted}
 
@@ -201,11 +201,12 @@ def with_benchmarks(config: Config) -> Config:
     """Return the configuration with benchmark names and options filled in; raises as `configured_benchmarks`."""
     options = {name: each.options.model_dump(mode="json") for name, each in configured_benchmarks(config).items()}
     given = EvaluationConfig.model_validate({"benchmarks": _asked(config)} | options)
-    own = {name: getattr(config.evaluation, name) for name in EvaluationConfig.model_fields if name != "benchmarks"}
+    own = {name: getattr(evaluation_of(config), name) for name in EvaluationConfig.model_fields if name != "benchmarks"}
     return config.model_copy(update={"evaluation": given.model_copy(update=own)})
 
 
 def _asked(config: Config) -> tuple[str, ...]:
-    if config.evaluation.benchmarks is not None:
-        return config.evaluation.benchmarks
+    named = evaluation_of(config).benchmarks
+    if named is not None:
+        return named
     return tuple(name for name, benchmark in known_benchmarks(config).items() if benchmark.default)

@@ -29,8 +29,8 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gateau_dagster.config.judge import ServerConfig
 from gateau_dagster.errors import GateauError, TransientError, redacted, secret_variable_named
+from gateau_dagster.features.evaluation.servers import ServerConfig
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster.config import ScoringConfig
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject, Sample, text_digest
 from gateau_dagster.errors import MASK, gateau_command
@@ -35,6 +34,7 @@ from gateau_dagster.features.evaluation.benchmark import JudgeRequest
 from gateau_dagster.features.evaluation.judging.asking import Asking
 from gateau_dagster.features.evaluation.judging.replies import Judge, Replies, ServerCall
 from gateau_dagster.features.evaluation.server_client import UnansweredError
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 from gateau_dagster.features.synthesis.config import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.features.synthesis.contexts import BETWEEN
 from gateau_dagster.features.synthesis.questions import (

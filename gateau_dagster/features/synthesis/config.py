@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from gateau_dagster.config.base import FeatureSection, Section, Verify
-from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS, InputAddresses
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.evaluation.config import evaluation_of
+from gateau_dagster.features.evaluation.servers import AskedConfig
 
 if TYPE_CHECKING:
     from gateau_dagster.config.schema import KernelConfig
@@ -199,7 +200,7 @@ def _check(config: KernelConfig) -> None:
             f"models.{config.pre_experienced_models[0]} is trained on the samples: name a model that exists, or "
             "remove the address",
         )
-    if options.compares_by_judge and config.evaluation.judge is None:
+    if options.compares_by_judge and evaluation_of(config).judge is None:
         raise GateauError(
             "synthesis.judge", "synthesis.checks.agreement: judge needs evaluation.judge: add it, or set exact"
         )

@@ -6,10 +6,11 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import shard_keys
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.judging.asking import means
 from gateau_dagster.features.evaluation.registry import asking_benchmarks, question_settings
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
 from gateau_dagster.features.synthesis.config import SECTION, SYNTHETIC_SAMPLES, SynthesisConfig, section_of
@@ -127,7 +128,7 @@ def synthesis_assets(config: Config, options: SynthesisConfig) -> Iterator[Asset
         columns=CHECKED,
         checks=(UNIQUE_IDS,),
         pool="gpu",
-        means=fingerprint({"means": [means(generator), memory_settings(config), means(config.evaluation.judge)]}),
+        means=fingerprint({"means": [means(generator), memory_settings(config), means(evaluation_of(config).judge)]}),
         **common,
     )
     yield Asset(
@@ -187,7 +188,7 @@ def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
 
 def comparing_judge(config: Config) -> JudgeConfig | None:
     """Return the judge that compares second answers, if one does."""
-    return config.evaluation.judge if section_of(config).compares_by_judge else None
+    return evaluation_of(config).judge if section_of(config).compares_by_judge else None
 
 
 def figure_digests(config: Config, observed: Observed, version: str) -> FigureDigests:

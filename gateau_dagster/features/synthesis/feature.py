@@ -8,6 +8,7 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import text_digest
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.server_client import server_key
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, DOCUMENTS, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import as_samples
@@ -54,7 +55,7 @@ class Synthesis(Feature):
         """Yield the checks of the keys of the judge and the generator that are asked."""
         if (options := SECTION.of(config)) is None:
             return
-        if options.compares_by_judge and (judge := config.evaluation.judge) is not None:
+        if options.compares_by_judge and (judge := evaluation_of(config).judge) is not None:
             yield partial(server_key, judge.place, judge.key, judge.base_url)
         yield partial(server_key, options.generator.place, options.generator.key, options.generator.base_url)
 

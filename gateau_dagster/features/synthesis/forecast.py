@@ -14,9 +14,9 @@ from rich.markup import escape
 
 from gateau_dagster.cli.display import explain_in_grey
 from gateau_dagster.cli.plan import ASKED_COLUMNS, PlanPart, show_forecasts
-from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.costs import PlannedCost, Usage
 from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.judge_requests import token_counter
 from gateau_dagster.features.evaluation.judging.asking import (
     BudgetError,
@@ -28,6 +28,7 @@ from gateau_dagster.features.evaluation.judging.asking import (
 )
 from gateau_dagster.features.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.features.evaluation.server_client import server_key
+from gateau_dagster.features.evaluation.servers import AskedConfig
 from gateau_dagster.features.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.features.synthesis.candidate_checks import (
     AGREEMENT,
@@ -356,7 +357,7 @@ def _answer(options: SynthesisConfig, count: CountTokens) -> PlannedCost:
 
 def _verdicts(state: State, count: CountTokens, number: int, most: int) -> WorkForecast | None:
     """Forecast the comparison of `number`, at most `most` second answers by the judge; None if no judge compares."""
-    options, judging = section_of(state.config), state.config.evaluation.judge
+    options, judging = section_of(state.config), evaluation_of(state.config).judge
     if judging is None or not options.compares_by_judge:
         return None
     texts = [_WORD * _ANSWER_TOKENS] * 3
@@ -370,7 +371,7 @@ def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
 
     Money already spent may have been for candidates without chosen passages, so it is deducted from their cost.
     """
-    options, judging = SECTION.of(state.config), state.config.evaluation.judge
+    options, judging = SECTION.of(state.config), evaluation_of(state.config).judge
     if options is None or planned is None:
         return
     assert planned.questions.cost is not None

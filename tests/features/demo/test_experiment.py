@@ -12,6 +12,7 @@ import yaml
 
 from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.features.demo.prepare import demo_samples, embedded_demo, write_jsonl
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from tests.kit.project import change_config, gateau
@@ -34,7 +35,7 @@ def written(folder: Path, pair: Path) -> Path:
         "evaluation": {
             "benchmarks": BENCHMARKS,
             "heldout": {"samples": 8, "buckets": [1024]},
-            "needle": {**embedded_demo(folder).evaluation.sections["needle"], "lengths": [512], "repeats": 4},
+            "needle": {**evaluation_of(embedded_demo(folder)).sections["needle"], "lengths": [512], "repeats": 4},
             "text_perplexity": {"texts": "texts.jsonl", "lengths": [128, 256]},
         },
     }

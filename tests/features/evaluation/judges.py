@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.features.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.features.evaluation.judged import RatedBenchmark
 from gateau_dagster.features.evaluation.judging.replies import Reply, ServerCall
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 from tests.kit.fake_server import FakeServer, Handler, reset, serving
 from tests.kit.project import configured
 

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.forecast import judging_record
 from gateau_dagster.features.evaluation.judge_requests import rated_samples
 from gateau_dagster.features.evaluation.judging.asking import BudgetError
@@ -60,7 +61,7 @@ def test_before_the_ranking_is_there_samples_are_of_middling_length(tmp_path: Pa
 def test_with_a_ranking_the_samples_are_those_that_it_names_and_kept_replies_cost_nothing(tmp_path: Path) -> None:
     state = _state(tmp_path)
     _rank(state)
-    settings = state.config.evaluation.judge
+    settings = evaluation_of(state.config).judge
     assert settings is not None
     parts, wanted = rated_samples(state, settings)
     assert len(parts) == 6 and len(wanted) == 30

@@ -14,6 +14,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.evaluation import benchmarks
 from gateau_dagster.features.evaluation.benchmark import MODELS, Materials
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.registry import all_benchmarks, chosen_benchmarks, with_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, Observed
 from gateau_dagster.pipeline.declared import pipeline_of
@@ -64,7 +65,7 @@ def test_the_example_against_a_slow_twin() -> None:
 
 def test_it_runs_when_it_is_named_and_changes_nothing_otherwise() -> None:
     assert list(chosen_benchmarks(configured())) == ["heldout", "needle"]
-    assert "closed_book" not in with_benchmarks(configured()).evaluation.sections
+    assert "closed_book" not in evaluation_of(with_benchmarks(configured())).sections
     assert list(chosen_benchmarks(configured(evaluation=ASKED))) == ["closed_book", "heldout"]
 
 

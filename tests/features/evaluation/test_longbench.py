@@ -24,6 +24,7 @@ from gateau_dagster.features.evaluation.benchmarks.longbench import (
     bucket_of,
     kind_of,
 )
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import (
@@ -253,7 +254,7 @@ def test_it_asks_as_longbench_does(judged_folder: Path) -> None:
     """So that whatever longbench has had answered is not asked again."""
     judged, config = _judged(judged_folder)
     sets = {"data": "data", "prompts": ".", "sets": ["hotpotqa", "qmsum"]}
-    both = {"longbench": sets, **config.evaluation.sections, "judge": JUDGE}
+    both = {"longbench": sets, **evaluation_of(config).sections, "judge": JUDGE}
     config = configured(evaluation={"benchmarks": ["longbench", "longbench_judged"], **both})
     config = config.model_copy(update={"folder": judged_folder})
     assert judged.asks_as == "longbench"

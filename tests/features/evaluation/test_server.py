@@ -10,12 +10,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.config.evaluation import EngineConfig
-from gateau_dagster.config.judge import ServerConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, TransientError, redact_output
 from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.features.evaluation.assets.judge import JudgeResource
+from gateau_dagster.features.evaluation.config import EngineConfig
 from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.features.evaluation.generation.server import Server
 from gateau_dagster.features.evaluation.judging.judge_answers import (
@@ -25,6 +24,7 @@ from gateau_dagster.features.evaluation.judging.judge_answers import (
     wanted_judgments,
 )
 from gateau_dagster.features.evaluation.judging.replies import Replies
+from gateau_dagster.features.evaluation.servers import ServerConfig
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.storage.files import Files
 from tests.features.evaluation import engines

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from gateau_dagster.config.judge import BudgetConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import MASK
 from gateau_dagster.features.evaluation.judging.asking import BudgetError
 from gateau_dagster.features.evaluation.judging.replies import Replies, ServerCall
+from gateau_dagster.features.evaluation.servers import BudgetConfig
 from gateau_dagster.features.synthesis.candidate_checks import (
     AGREEMENT,
     ASKED,

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from gateau_dagster.config import Config
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.generation.answering import AskedTurn, Engine, Note, Outcome, unwatched
 from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.pipeline.loadable import Placed
@@ -67,7 +68,7 @@ class AnsweringWorker(Worker):
             tokenizer=loaded.tokenizer,
             template=self._task.more,
             max_length=config.scoring.max_length,
-            input_length=config.evaluation.input_length,
+            input_length=evaluation_of(config).input_length,
         )
         engine = InProcess(loaded, prompts, batch_tokens=config.scoring.batch_tokens)
         return [outcome for group in engine.answers(piece.asked, piece.missing) for outcome in group]

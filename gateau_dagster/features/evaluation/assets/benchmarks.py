@@ -28,6 +28,7 @@ from gateau_dagster.features.evaluation.benchmark import (
     QuestionBenchmark,
     check_compared,
 )
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.generation.answering import (
     AnsweringResult,
     Engine,
@@ -245,7 +246,7 @@ def _engine(output: Output, models: ModelsResource) -> Iterator[Engine]:
     """
     config = output.state.config
     template, answers = template_of(config, trained_here=output.variant.other is None), pool_answers(config)
-    if config.evaluation.engine is not None or answers is None:
+    if evaluation_of(config).engine is not None or answers is None:
         yield _engine_here(output, models, template)
         return
     models.release()  # frees memory for other processes
@@ -262,11 +263,12 @@ def _engine_here(output: Output, models: ModelsResource, template: str) -> Engin
 
     config = output.state.config
     section, version = located_variant(output.state, output.variant.name)
-    lengths = {"max_length": config.scoring.max_length, "input_length": config.evaluation.input_length}
-    if config.evaluation.engine is not None:
+    options = evaluation_of(config)
+    lengths = {"max_length": config.scoring.max_length, "input_length": options.input_length}
+    if options.engine is not None:
         tokenizer = load_tokenizer(section, folder=config.folder)
         prompts = PromptBuilder(tokenizer=tokenizer, template=template, **lengths)
-        return Server(config.evaluation.engine, output.variant.name, prompts, warn=output.context.log.warning)
+        return Server(options.engine, output.variant.name, prompts, warn=output.context.log.warning)
     loaded = models.load(config, section, version=version)
     prompts = PromptBuilder(tokenizer=loaded.tokenizer, template=template, **lengths)
     return InProcess(loaded, prompts, batch_tokens=config.scoring.batch_tokens)
@@ -317,7 +319,7 @@ def _write_scores(output: Output, chosen: Benchmark, measured: Measured) -> None
 
 def _graded(output: Output, chosen: QuestionBenchmark, questions: Sequence[Question]) -> Measured:
     state, variant = output.state, output.variant.name
-    answers, thoughts = state.read(f"{ANSWERS}/{chosen.name}", partition=variant), state.config.evaluation.thoughts
+    answers, thoughts = state.read(f"{ANSWERS}/{chosen.name}", partition=variant), evaluation_of(state.config).thoughts
     if said := thoughts_sentence(answers["answer"], thoughts):
         output.metadata["thoughts"] = said
         output.context.log.info(f"{variant}: {said}")

@@ -12,6 +12,7 @@ from gateau_dagster.config.variants import Variant
 from gateau_dagster.features.evaluation import JUDGMENTS, SCORES
 from gateau_dagster.features.evaluation.assets.benchmarks import asked_questions
 from gateau_dagster.features.evaluation.benchmark import Benchmark
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows
 from gateau_dagster.features.evaluation.experiment_values import by_variant, experiment_inputs
 from gateau_dagster.features.evaluation.judged import RatedBenchmark
@@ -77,7 +78,7 @@ def variant_cost(state: State, variant: Variant) -> Cost:
 
 def judged_costs(state: State, chosen: Benchmark, costs: Mapping[str, Cost]) -> Mapping[str, Cost]:
     """Return `costs` by variant, with the cost of judging the answers to this benchmark added."""
-    judge = state.config.evaluation.judge
+    judge = evaluation_of(state.config).judge
     if judge is None or not isinstance(chosen, RatedBenchmark):
         return costs
     judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in costs}

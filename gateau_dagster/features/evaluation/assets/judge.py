@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.features.evaluation.judging.replies import BYTES_OF_A_TOKEN, PROMPT, Judge, Reply, ServerCall
 from gateau_dagster.features.evaluation.server_client import Client
+from gateau_dagster.features.evaluation.servers import AskedConfig
 
 
 class JudgeResource(dg.ConfigurableResource):

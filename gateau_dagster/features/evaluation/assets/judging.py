@@ -9,10 +9,10 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.metadata import amounts_chart, first_histogram, name_of
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.features.evaluation.assets.benchmarks import materials
 from gateau_dagster.features.evaluation.assets.judge import JudgeResource
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.judge_requests import (
     PlannedBenchmark,
     rated_samples,
@@ -41,6 +41,7 @@ from gateau_dagster.features.evaluation.judging.judge_answers import (
     wanted_of,
 )
 from gateau_dagster.features.evaluation.judging.replies import Replies
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import PageAmount, PageChart, fixed, percent
 from gateau_dagster.resources.models import ModelsResource
@@ -114,7 +115,7 @@ def _asked(
     table_of: Callable[[pl.DataFrame], pl.DataFrame],
 ) -> pl.DataFrame:
     """Have all of this judged, if the budget allows; write and return the table made of the judgments."""
-    state, settings = output.state, output.state.config.evaluation.judge
+    state, settings = output.state, evaluation_of(output.state.config).judge
     assert settings is not None
     replies = Replies(state.store.files, settings.model)
     planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
@@ -131,7 +132,7 @@ def _asked(
 def characteristics(step: Step, judge: JudgeResource) -> None:
     """Rate the samples at both ends of the ranking; reuse kept replies."""
     for output in step.in_turn():
-        settings = output.state.config.evaluation.judge
+        settings = evaluation_of(output.state.config).judge
         assert settings is not None
         parts, wanted = rated_samples(output.state, settings)
         means = mean_ratings(_asked(output, judge, wanted, parse, partial(characteristics_table, parts)))
@@ -147,7 +148,7 @@ def characteristics(step: Step, judge: JudgeResource) -> None:
 @makes_asset
 def sample_ratings(step: Step, judge: JudgeResource) -> None:
     """Rate every sample, shard by shard; reuse kept replies."""
-    state, settings = step.state, step.state.config.evaluation.judge
+    state, settings = step.state, evaluation_of(step.state.config).judge
     if not step.stale or settings is None:
         return
     replies, shards = Replies(state.store.files, settings.model), [str(output.partition) for output in step.stale]

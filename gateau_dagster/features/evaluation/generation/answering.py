@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import polars as pl
 
-from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import redacted
 from gateau_dagster.features.evaluation.benchmark import Question
+from gateau_dagster.features.evaluation.config import EngineConfig, evaluation_of
 from gateau_dagster.features.evaluation.server_client import partly_read
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.progress import TimedProgress
@@ -102,11 +102,11 @@ def generation_settings(config: Config, frame: tuple[str, str] = ("", "")) -> di
     frame: the change that the chat template of the trained model makes, from models.chat_rendering.frame_change.
     """
     # Without evaluation.template, models that are not trained here use their own chat template.
-    return {**_generation(config), **rendering_settings(config.evaluation.template or "chat", frame)}
+    return {**_generation(config), **rendering_settings(evaluation_of(config).template or "chat", frame)}
 
 
 def _generation(config: Config) -> dict[str, Any]:
-    evaluation, scoring = config.evaluation, config.scoring
+    evaluation, scoring = evaluation_of(config), config.scoring
     return {
         "evaluation.template": evaluation.template or f"scoring: {scoring.template}",
         "evaluation.input_length": evaluation.input_length or f"scoring: {scoring.max_length}",
@@ -130,7 +130,7 @@ def server_means(engine: EngineConfig) -> str:
 
 def template_of(config: Config, *, trained_here: bool) -> str:
     """Return the template of a model: its training template or, for untrained models, its chat template."""
-    return config.evaluation.template or (config.scoring.template if trained_here else "chat")
+    return evaluation_of(config).template or (config.scoring.template if trained_here else "chat")
 
 
 def answer_scorer(config: Config, model: str, *, trained_here: bool, frame: tuple[str, str] = ("", "")) -> str:

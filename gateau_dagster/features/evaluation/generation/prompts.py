@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateau_dagster.config.evaluation import PROMPT
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.features.evaluation.benchmark import Question
+from gateau_dagster.features.evaluation.config import PROMPT
 from gateau_dagster.features.evaluation.generation.answering import AskedTurn
 from gateau_dagster.models.chat_rendering import MARK, unmarked
 from gateau_dagster.models.control_tokens import as_text, marked

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gateau_dagster.config.evaluation import VARIANT, EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.features.evaluation.config import VARIANT, EngineConfig
 from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder, Shown, messages, rendered
 from gateau_dagster.features.evaluation.server_client import (

@@ -17,11 +17,11 @@ from typing import Generic, Protocol, TypeVar
 
 import polars as pl
 
-from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.costs import PlannedCost, Usage
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.features.evaluation.judging.replies import Judge, Replies, Reply, ServerCall
 from gateau_dagster.features.evaluation.server_client import Patience, UnansweredError, ask_each, cut, overlong
+from gateau_dagster.features.evaluation.servers import AskedConfig
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.stamp import fingerprint
 

@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.features.evaluation.benchmark import JudgeRequest
 from gateau_dagster.features.evaluation.judged import quoted, rating
 from gateau_dagster.features.evaluation.judging.judge_answers import Judged, JudgmentRequest
 from gateau_dagster.features.evaluation.judging.replies import ServerCall
+from gateau_dagster.features.evaluation.method import JudgeRatings
+from gateau_dagster.features.evaluation.servers import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.features.evaluation.statistics.compare import TAIL, VarianceSource, half_width
-from gateau_dagster.methods.judge import JudgeRatings
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.tables import Column, schema
 

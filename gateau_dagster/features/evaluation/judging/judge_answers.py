@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.costs import Usage
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.features.evaluation.benchmark import Question
@@ -18,6 +17,7 @@ from gateau_dagster.features.evaluation.judged import RatedBenchmark
 from gateau_dagster.features.evaluation.judging.asking import Asking, Exchange, cost_sentence
 from gateau_dagster.features.evaluation.judging.replies import Judge, Replies, ServerCall
 from gateau_dagster.features.evaluation.server_client import UnansweredError, least_tokens, partly_read, unread_tokens
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.tables import Column, schema
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from gateau_dagster.config.judge import AskedConfig, JudgeConfig
 from gateau_dagster.costs import Usage
 from gateau_dagster.features.evaluation.benchmark import JudgeRequest
+from gateau_dagster.features.evaluation.servers import AskedConfig, JudgeConfig
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.stamp import fingerprint
 

@@ -15,6 +15,7 @@ from gateau_dagster import tables
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.errors import GateauError
 from gateau_dagster.features.evaluation.benchmark import Benchmark
+from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.evaluation.statistics.compare import (
     DRAWS,
@@ -74,7 +75,7 @@ def _series(variant: Variant) -> str:
 
 def reference_of(config: Config) -> str:
     """Return the name of the reference row: that of `evaluation.reference`, or the model before training."""
-    return row_of(config, config.evaluation.reference or BASE)
+    return row_of(config, evaluation_of(config).reference or BASE)
 
 
 def row_of(config: Config, name: str) -> str:
@@ -88,8 +89,8 @@ def check_experiment(config: Config) -> None:
     Raises:
         GateauError: the reference is not a variant, or the gate names an unknown variant or benchmark.
     """
-    known, gate = [line.name for line in lines_of(config)], config.evaluation.gate
-    named = {"reference": config.evaluation.reference, "gate.variant": None if gate is None else gate.variant}
+    known, gate = [line.name for line in lines_of(config)], evaluation_of(config).gate
+    named = {"reference": evaluation_of(config).reference, "gate.variant": None if gate is None else gate.variant}
     for place, name in named.items():
         if name is not None and row_of(config, name) not in known:
             raise GateauError(
@@ -307,7 +308,7 @@ def gate(
 
 def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | None:
     """Return the result of `evaluation.gate` on tables.EXPERIMENT; None without a gate. `gate` lists the errors."""
-    settings = config.evaluation.gate
+    settings = evaluation_of(config).gate
     if settings is None:
         return None
     scored = scored_benchmarks(config)[settings.benchmark]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.config.load import parse_config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.evaluation.config import EvaluationConfig
+from gateau_dagster.features.evaluation.servers import JudgeConfig
 from tests.kit.error_codes import refused
 
 JUDGE = {"base_url": "https://api.openai.com/v1/", "model": "gpt-4o"}

@@ -3,12 +3,12 @@
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gateau_dagster.config.base import NOTHING, Section
-from gateau_dagster.config.judge import AsAsked, JudgeConfig, ServerConfig
+from gateau_dagster.config.base import NOTHING, FeatureSection, Section
 from gateau_dagster.config.values import LONGEST, KeyVariable
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.evaluation.servers import AsAsked, JudgeConfig, ServerConfig
 
 PROMPT, VARIANT = "{prompt}", "{variant}"
 _WEB = re.compile(r"^https?://[^/\s?#@]+(/[^\s?#@]*)?$")
@@ -144,3 +144,13 @@ class EvaluationConfig(Section):
     def sections(self) -> dict[str, Any]:
         """Return the benchmarks' own sections by name, as given in the file."""
         return self.model_extra or {}
+
+
+SECTION = FeatureSection(key="evaluation", kind=EvaluationConfig, description="", always=True, before="execution")
+
+
+def evaluation_of(config: BaseModel) -> EvaluationConfig:
+    """Return the section, which each configuration has."""
+    options = SECTION.of(config)
+    assert options is not None
+    return options

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateau_dagster.config.evaluation import EngineConfig, EvaluationConfig
+from gateau_dagster.features.evaluation.config import EngineConfig, EvaluationConfig
 
 
 def evaluation(**given: Any) -> EvaluationConfig:

@@ -8,8 +8,9 @@ import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, Characteristic
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.evaluation.config import evaluation_of
+from gateau_dagster.features.evaluation.servers import CHARACTERISTIC_NAMES, Characteristic
 from gateau_dagster.methods.method import Method, Reads, Tables
 
 SAMPLE_RATINGS = "sample_ratings"
@@ -42,7 +43,7 @@ class JudgeRatings(Method):
         return tables[SAMPLE_RATINGS].group_by("sample_id").agg(score=pl.col("rating").mean())
 
     def check(self) -> None:
-        if self.config.evaluation.judge is None:
+        if evaluation_of(self.config).judge is None:
             raise GateauError(
                 "evaluation.needs_judge",
                 "evaluation.judge: the method judge needs a judge, and none is configured. Give base_url and model "
