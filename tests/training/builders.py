@@ -88,6 +88,7 @@ def save_mix(path: Path, *, rows: int = 11, longest: int = 40, weighted: bool = 
         length = int(rng.integers(8, longest + 1)) if row else longest
         ids = rng.integers(5, VOCABULARY, length).astype(np.int32)
         labels = np.where(np.arange(length) >= rng.integers(0, length - 2), ids, IGNORED).astype(np.int32)
+        labels[0] = ids[0] if row % 2 else IGNORED
         origin = "long" if row % 3 else "short"
         values = {
             "position": row,
