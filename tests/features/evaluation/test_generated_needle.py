@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.config import Config
 from gateau_dagster.features.evaluation.benchmark import Materials, Question
 from gateau_dagster.features.evaluation.benchmarks.generated_needle import (
     RESERVED,
@@ -20,21 +19,10 @@ from gateau_dagster.features.evaluation.benchmarks.generated_needle import (
 )
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.features.evaluation import official
-from tests.features.evaluation.builders import JUDGE, asked, chosen, digests, loaded, materials, project, values
+from tests.features.evaluation.builders import asked, chosen, loaded, materials, project, values
+from tests.features.evaluation.suites import JUDGE_CODE, Letters, configured, folder_of, write_needle
 from tests.kit.error_codes import refused
-from tests.kit.project import configured
-
-STOP = 30930
-
-
-class Letters:
-    """A tokenizer of one token a character; the full stop has LongAlign's number."""
-
-    def __call__(self, text: str, **_: Any) -> Any:
-        return {"input_ids": [STOP if character == "." else ord(character) for character in text]}
-
-    def decode(self, ids: list[int], **_: Any) -> str:
-        return "".join("." if token == STOP else chr(token) for token in ids)
+from tests.kit.project import configured as plain
 
 
 def _text(text: str, tokens: int) -> RunningText:
@@ -96,30 +84,12 @@ def test_questions_are_cells_in_the_project_s_documents(tmp_path: Path) -> None:
     assert values(config, found, said) == {"260/10": 100.0, "260/50": 0.0}
 
 
-def write_official(folder: Path) -> None:
-    """Files in the published form, with texts of our own."""
-    folder.mkdir()
-    (folder / "config-prompt.yaml").write_text(
-        'prompt:\n  needle: "\\nThe key is 7.\\n"\n  retrieval_question: "What is the key?"\n'
-    )
-    (folder / "prompt.py").write_text(
-        "class P:\n def generate_prompt(self, context):\n  return [{'role': 'system', 'content': 'Be {brief}.'},"
-        " {'role': 'user', 'content': context + '\\n\\n' + f'Say: {self.question}'}]\n"
-    )
-    (folder / "PaulGrahamEssays").mkdir()
-    (folder / "PaulGrahamEssays" / "a.txt").write_text("the note . " * 300)
-
-
 def test_the_published_files_say_what_is_hidden_and_asked(tmp_path: Path) -> None:
-    write_official(tmp_path / "needle")
+    write_needle(tmp_path)
     config, given = _own(tmp_path, official="needle")
     assert not chosen(config).reads()
     prompt = asked(config, given)[0].turns[0]
     assert prompt.startswith("Be {brief}.\nthe note") and prompt.endswith("\n\nSay: What is the key?")
-    settings = chosen(config).settings()
-    (tmp_path / "needle" / "PaulGrahamEssays" / "a.txt").write_text("other . " * 400)
-    changed = chosen(config).settings()
-    assert {name for name in settings if settings[name] != changed[name]} == {"evaluation.generated_needle.haystack"}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +107,7 @@ def test_what_cannot_be_made_is_named(options: dict[str, Any], code: str, place:
 
 
 def test_other_files_than_the_published_ones_are_told(tmp_path: Path) -> None:
-    write_official(tmp_path / "needle")
+    write_needle(tmp_path)
     (tmp_path / "needle" / "prompt.py").write_text("def generate_prompt():\n  return 'content'\n")
     with refused("evaluation.benchmark_data"):
         asked(*_own(tmp_path, official="needle"))
@@ -183,38 +153,15 @@ def test_prompts_are_the_published_code_s_byte_for_byte(monkeypatch: pytest.Monk
 # LongAlign's needle by a judge: what it is told, and how its ratings are read, as in LongAlign's code.
 
 
-JUDGE_CODE = """
-USER_TEMPLATE = 'Asked {input}{criteria}Right {reference}\\nSaid {prediction}!'
-SYSTEM_TEMPLATE = 'Judge.'
-CRITERIA = {'accuracy': 'Score 1: no.'}
-def get_criteria():
-    cri = 'Look at:\\n'
-    return cri
-"""
-
-
-@pytest.fixture
-def judged_folder(tmp_path: Path) -> Path:
-    write_official(tmp_path / "needle")
-    (tmp_path / "needle" / "eval.py").write_text(JUDGE_CODE)
-    (tmp_path / "needle" / "config-eval.yaml").write_text(
-        'prompt: {needle: "\\nIt is 7.\\n", retrieval_question: "Key?"}'
-    )
-    return tmp_path
-
-
-def _config(judged_folder: Path, *names: str, judge: Any = JUDGE, **options: Any) -> Config:
-    given = {"official": "needle", "lengths": [300], "depths": [10, 50], "answer_tokens": 9, **options}
-    return project(judged_folder, *names or ("generated_needle_judged",), judge=judge, **given)
+judged_folder = folder_of("generated_needle_judged")
 
 
 def _judge(official: Path) -> GeneratedNeedleJudged:
-    return GeneratedNeedleJudged(configured(), GeneratedNeedleOptions(official=str(official)))
+    return GeneratedNeedleJudged(plain(), GeneratedNeedleOptions(official=str(official)))
 
 
 def _questions(judged_folder: Path) -> list[Question]:
-    config = _config(judged_folder)
-    return asked(config, materials(config, model=lambda _: loaded()))
+    return asked(configured("generated_needle_judged", judged_folder, lengths=[300]))
 
 
 @pytest.mark.parametrize("content", ["prompt: {needle: 1}", "other: 1", "prompt: text"])
@@ -222,14 +169,6 @@ def test_settings_that_are_not_the_published_ones_are_refused(judged_folder: Pat
     (judged_folder / "needle" / "config-eval.yaml").write_text(content)
     with refused("evaluation.benchmark_data", r"evaluation\.generated_needle_judged\.official"):
         _judge(judged_folder / "needle").judge_texts()
-
-
-def test_it_asks_as_the_needle_without_a_judge(judged_folder: Path) -> None:
-    """So that whatever that one has had answered is not asked again."""
-    config = _config(judged_folder, "generated_needle", "generated_needle_judged")
-    given = materials(config, model=lambda _: loaded())
-    assert GeneratedNeedleJudged.asks_as == "generated_needle"
-    assert digests(config, "generated_needle", given) == digests(config, "generated_needle_judged", given) != {}
 
 
 def test_the_judge_is_told_the_needle_and_the_answer(judged_folder: Path) -> None:
@@ -240,7 +179,6 @@ def test_the_judge_is_told_the_needle_and_the_answer(judged_folder: Path) -> Non
         "Judge.",
         "Asked Key?Look at:\naccuracy: Score 1: no.\nRight \nIt is 7.\n\nSaid {input}!",
     ]
-    assert request.temperature == 0
 
 
 def test_the_judge_s_words_are_longalign_s_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,15 +189,6 @@ def test_the_judge_s_words_are_longalign_s_byte_for_byte(monkeypatch: pytest.Mon
     question = "What is the best thing to do in San Francisco?"
     wanted = code.get_user_template(question, "An {answer}.", needle, code.get_criteria())
     assert prompt.replace("{prediction}", "An {answer}.") == wanted and system == code.SYSTEM_TEMPLATE
-
-
-def test_the_value_is_the_mean_rating(judged_folder: Path) -> None:
-    questions = _questions(judged_folder)
-    rows = [("300/10", 0, 10.0), ("300/10", 0, 7.0), ("300/50", 0, None)]
-    judgments = pl.DataFrame(rows, schema=["question_id", "turn", "score"], orient="row")
-    graded = _judge(judged_folder).grade(questions, pl.DataFrame(), judgments)
-    assert graded.table.rows() == [("300/10", "300/10", 8.5)]
-    assert [each.sample_id for each in graded.rejected] == ["300/50"]
 
 
 @pytest.mark.parametrize(

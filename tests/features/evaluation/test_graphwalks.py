@@ -1,22 +1,18 @@
 """GraphWalks: prompts are asked as they are, and answers graded as on the data set's card."""
 
 import random
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
-from gateau_dagster.features.evaluation.benchmarks.graphwalks import character_range, final_nodes, node_f1
-from gateau_dagster.features.evaluation.registry import scored_benchmarks
+from gateau_dagster.features.evaluation.benchmarks.graphwalks import character_range
 from gateau_dagster.features.evaluation.statistics.results import _natural
-from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
+from tests.features.evaluation.builders import asked, chosen, values, write_jsonl
+from tests.features.evaluation.suites import configured
+from tests.features.evaluation.suites import graphwalks_row as row
 from tests.kit.error_codes import refused
-
-
-def row(number: int, **fields: Any) -> dict[str, Any]:
-    common = {"prompt": f"a -> b {{{number}}}\n", "answer_nodes": ["a", "b"], "problem_type": "bfs", "prompt_chars": 5}
-    return {**common, "date_added": "02-27-2026", **fields}
 
 
 @pytest.fixture
@@ -31,27 +27,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _project(folder: Path, **options: Any) -> Any:
-    return project(folder, "graphwalks", **{"data": "data", **options})
+_project = partial(configured, "graphwalks")
 
 
 def test_a_prompt_is_asked_as_it_is(folder: Path) -> None:
-    found = asked(_project(folder))
+    found = asked(_project(folder, data="data"))
     assert [each.question_id for each in found] == ["bfs/0-4k/0000", "parents/4-8k/0001", "bfs/8-16k/0002"]
     assert [each.turns for each in found] == [("a -> b {0}\n",), ("x" * 4000,), ("y" * 9000,)]
     assert [each.references for each in found] == [("a", "b"), (), ("a", "b")]
     assert [each.group for each in found] == ["bfs", "parents", "bfs"]
     assert all((each.generation.max_new_tokens, each.generation.temperature) == (4096, 0) for each in found)
-    length = chosen(_project(folder)).groupings["length"]
+    length = chosen(_project(folder, data="data")).groupings["length"]
     assert [length(each.question_id) for each in found] == ["0-4k", "4-8k", "8-16k"]
 
 
 def test_longer_prompts_than_asked_for_are_left_out_and_others_keep_their_ids(folder: Path) -> None:
-    found = asked(_project(folder, longest=4000, max_new_tokens=7))
+    found = asked(_project(folder, data="data", longest=4000, max_new_tokens=7))
     assert [each.question_id for each in found] == ["bfs/0-4k/0000", "parents/4-8k/0001"]
     assert found[0].generation.max_new_tokens == 7
     with refused("evaluation.benchmark_data", r"graphwalks\.data: every prompt has more than the 5 characters"):
-        asked(_project(folder, longest=5))
+        asked(_project(folder, data="data", longest=5))
 
 
 def test_ranges_of_length_double_and_are_shown_in_their_order() -> None:
@@ -121,36 +116,9 @@ def _cases() -> list[tuple[str, list[str]]]:
 def test_the_value_of_an_answer_is_the_card_s(tmp_path: Path) -> None:
     cases = _cases()
     write_jsonl(tmp_path / "rows.jsonl", [row(number, answer_nodes=right) for number, (_, right) in enumerate(cases)])
-    config = _project(tmp_path, data="rows.jsonl")
+    config = _project(tmp_path)
     questions = asked(config)
     said = {each.question_id: answer for each, (answer, _) in zip(questions, cases, strict=True)}
     wanted = [100 * _slow_f1(answer, right) for answer, right in cases]
     assert len(wanted) >= 200 and {0.0, 100.0} < {*wanted}
     assert [*values(config, questions, said).values()] == pytest.approx(wanted, abs=1e-12, rel=0)
-
-
-def test_what_is_in_no_last_line_or_in_no_brackets_is_no_answer() -> None:
-    assert final_nodes("Final Answer: [a, b]\n") is None and final_nodes("Final Answer: a") is None
-    assert final_nodes("[c]\nFinal Answer: [a , b,]") == {"a", "b"} and final_nodes("Final Answer: []") == set()
-    assert (node_f1(None, []), node_f1([], []), node_f1([], ["a"]), node_f1(["a"], ["a", "b"])) == (0, 1, 0, 2 / 3)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"problem_type": "BFS"}, "problem_type is 'BFS'; expected one of bfs, parents"),
-        ({"prompt": None}, "prompt is null"),
-        ({"answer_nodes": "a"}, "answer_nodes is no list of texts"),
-        ({"answer_nodes": ["a", 1]}, "answer_nodes is no list of texts"),
-    ],
-)
-def test_a_row_of_another_form_is_named(wrong: dict[str, Any], words: str, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "rows.jsonl", [row(0), row(1, **wrong)])
-    with refused("evaluation.benchmark_data", rf"graphwalks\.data: .*rows\.jsonl:2: {words}"):
-        asked(_project(tmp_path, data="rows.jsonl"))
-
-
-@pytest.mark.parametrize(("data", "code"), [(None, "evaluation.benchmark_files"), ("nowhere", "data.missing")])
-def test_missing_files_are_named(data: str | None, code: str, tmp_path: Path) -> None:
-    with refused(code, r"graphwalks\.data: .*openai/graphwalks/resolve/main"):
-        scored_benchmarks(_project(tmp_path, data=data))

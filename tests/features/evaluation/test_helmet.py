@@ -8,12 +8,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-import yaml
 
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.features.evaluation.benchmarks.helmet import balanced, drawn_by_key, examples, seed_of
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
+from tests.features.evaluation.builders import asked, project, values, write_jsonl
+from tests.features.evaluation.suites import HELMET_TASKS, folder_of
 from tests.kit.error_codes import refused
 
 from . import official
@@ -56,92 +56,11 @@ def test_a_seed_is_the_text_s() -> None:
     assert seed_of("a", 42) == (seed_of("a") + 42) % 2**31
 
 
-CODE = """
-def load_qa(dataset):
-    if bad:
-        user_template = "Bad"
-    else:
-        user_template = "Read.\\n{demos}{context}\\nQ {question}"
-    system_template = "A:"
-    demo_template = "{documents}\\nQ {question}\\nA {answer}"
-    passage_template = "Doc {title}: {text}"
-def load_json_kv(path):
-    user_template = "{context}\\nFind.\\n{demos}Key: {question}"
-    system_template = "Value:"
-    demo_template = "Key: {key}\\nValue:{value}"
-def load_msmarco_rerank(path):
-    user_template = "Rank.\\n{demos}{context}\\nQ {question}"
-    system_template = "Ranking:"
-    def update(sample):
-        passage_template = "[ID: {id}] {title}: {text}" if titled else "[ID: {id}] {text}"
-def load_icl(dataset):
-    item_template = "{text}\\nis: {label}"
-    user_template = "Only say \\"is: {{label}}\\".\\n{context}\\n\\n{question}"
-    system_template = "is:"
-"""
-
-
-def _passages(*texts: str) -> list[dict[str, Any]]:
-    return [{"id": str(n), "title": f"T{n}", "text": text, "label": n} for n, text in enumerate(texts)]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Files in HELMET's form with words of our own, at one length."""
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "data.py").write_text(CODE)
-    tasks = {
-        "recall": [("json_kv", 100, "data/kv.jsonl", "")],
-        "rag": [
-            ("kilt_nq", 20, "data/nq.jsonl", "data/nq_demos.jsonl"),
-            ("kilt_popqa_3", 20, "data/pop.jsonl", "data/pop.jsonl"),
-        ],
-        "rerank": [("msmarco_rerank_psg", 200, "data/rank.jsonl", "data/rank.jsonl")],
-        "icl": [("icl_trec_coarse_8shot_balance", 20, "", ""), ("icl_nlu_6shot_balance", 20, "", "")],
-    }
-    names = ("datasets", "generation_max_length", "test_files", "demo_files")
-    for name, rows in tasks.items():
-        lists = {key: ",".join(map(str, column)) for key, column in zip(names, zip(*rows, strict=True), strict=True)}
-        common = {"shots": 2, "stop_new_line": name != "recall", "max_test_samples": 100}
-        for short, length in (("_short", 8192), ("", 131_072)):
-            lengths = ",".join([str(length)] * len(rows))
-            (tmp_path / "configs" / f"{name}{short}.yaml").write_text(
-                yaml.safe_dump({**lists, **common, "input_max_length": lengths})
-            )
-    key: dict[str, Any] = {"context": '{"k": "v"}', "question": "k", "answer": "v", "num_kvs": 1}
-    key["demos"] = [["a", "b"], ["c", "d"], ["e", "f"]]
-    write_jsonl(tmp_path / "data" / "kv.jsonl", [key])
-    read = [{"id": n, "question": f"q{n}", "answers": [f"answer {n}"], "ctxs": _passages("x")} for n in (1, 1, 2)]
-    write_jsonl(tmp_path / "data" / "nq.jsonl", read)
-    demos = [{"id": n, "question": f"d{n}", "answers": ["y", "z"], "ctxs": _passages("u", "w")} for n in (7, 8, 7)]
-    write_jsonl(tmp_path / "data" / "nq_demos.jsonl", demos)
-    popular = [{**read[2], "id": n, "s_pop": 10 ** (n + 1)} for n in (0.2, 1, 1.5, 5)]
-    write_jsonl(tmp_path / "data" / "pop.jsonl", popular)
-    ranked = [{"qid": f"r{n}", "query": f"best {n}", "ctxs": _passages("low", "high")} for n in range(3)]
-    write_jsonl(tmp_path / "data" / "rank.jsonl", ranked)
-    _write_labelled(tmp_path / "sets")
-    return tmp_path
-
-
-def _write_labelled(folder: Path) -> None:
-    """Texts that say their label, in the files of the hub's parquet branch, and of its main one."""
-    asked = {"train": 40, "test": 12}
-    for split, count in asked.items():
-        rows = [{"text": f"{split} {n} of {n % 3}", "coarse_label": n % 3, "fine_label": 0} for n in range(count)]
-        _write_parquet(folder / "CogComp" / "trec" / "default" / split / "0000.parquet", rows)
-    mixed = [{"text": f"nlu {n} of {n % 2}", "label": n % 2} for n in range(40)]
-    file = "xingkunliuxtracta/nlu_evaluation_data/data/train-00000-of-00001.parquet"
-    _write_parquet(folder / file, mixed)
-
-
-def _write_parquet(file: Path, rows: list[dict[str, Any]]) -> None:
-    file.parent.mkdir(parents=True)
-    pl.DataFrame(rows).write_parquet(file)
+folder = folder_of("helmet")
 
 
 def _options(**options: Any) -> dict[str, Any]:
-    tasks = ["json_kv", "kilt_nq", "kilt_popqa_3", "msmarco_rerank_psg"]
-    return {"official": ".", "lengths": [8192], "tasks": tasks, **options}
+    return {"official": ".", "lengths": [8192], "tasks": HELMET_TASKS, **options}
 
 
 def test_prompts_are_rows_and_examples_in_the_published_words(folder: Path) -> None:
@@ -167,7 +86,7 @@ def test_through_a_chat_template_the_answer_is_begun(folder: Path) -> None:
     assert found.turns[0].endswith("Key: k") and (found.prefill, found.chat) == ("Value:", True)
 
 
-def test_answers_are_found_and_rankings_weighed(folder: Path) -> None:
+def test_answers_are_found_after_their_lead_and_rankings_weighed(folder: Path) -> None:
     config = project(folder, "helmet", **_options(questions=2))
     found = asked(config)
     said = {each.question_id: "It is the Answer: 1, V" for each in found}
@@ -176,8 +95,6 @@ def test_answers_are_found_and_rankings_weighed(folder: Path) -> None:
     assert worth["json_kv/8192/k/1"] == worth["kilt_nq/8192/1/1"] == 100 and worth["kilt_nq/8192/2/1"] == 0
     ranked = [value for name, value in worth.items() if "rerank" in name]
     assert len(ranked) == 2 and ranked[0] == pytest.approx(63.09, abs=0.01)
-    of = chosen(config).groupings
-    assert (of["task"]("kilt_nq/8192/1/1"), of["length"]("kilt_nq/8192/1/1")) == ("kilt_nq", "8192")
 
 
 def _labels(context: str) -> dict[str, set[str]]:
@@ -246,9 +163,6 @@ def test_other_tasks_and_other_rows_are_named(folder: Path) -> None:
     described.write_text(good)
     with pytest.raises(SectionError, match="json_kv, kilt_nq"):
         scored_benchmarks(project(folder, "helmet", **_options(tasks=["icl_other"])))
-    write_jsonl(folder / "data" / "kv.jsonl", [{"question": "k"}])
-    with refused("evaluation.benchmark_data", r"helmet\.data.*\./data/kv\.jsonl.*json_kv.*'demos'"):
-        asked(project(folder, "helmet", **_options(tasks=["json_kv"])))
     write_jsonl(folder / "data" / "nq_demos.jsonl", [{"id": 1, "question": "d", "answers": ["y"], "ctxs": []}])
     with refused("evaluation.benchmark_data", r"nq_demos\.jsonl.*2"):
         asked(project(folder, "helmet", **_options(tasks=["kilt_nq"])))

@@ -30,6 +30,7 @@ from . import official
 from .builders import loaded, sample
 
 SIZES = (130, 60, 150, 200)
+LONGPPL: dict[str, Any] = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
 NAMES = [f"texts.jsonl:{place}" for place in (1, 3)]
 
 
@@ -48,7 +49,7 @@ def _measured(
     config = project(folder, name, **given)
     models = {"base": loaded(0), "b": loaded(1)}
     found = chosen(config).measure(materials(config, model=model or models.__getitem__), variant)
-    assert found.table.schema == tables.schema(tables.SCORES)
+    assert found.table.schema == tables.schema(tables.SCORES) and chosen(config).bounds == (1, math.inf)
     return found
 
 
@@ -82,10 +83,7 @@ def test_what_does_not_fit_may_fit_elsewhere(name: str, folder: Path, monkeypatc
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(packing, "lone_states", full)
-    options: dict[str, Any] = (
-        {"lengths": [100]} if name == "text_perplexity" else {"length": 100, "short": 30, "step": 10}
-    )
-    found = _measured(folder, name, **options)
+    found = _measured(folder, name, **({"lengths": [100]} if name == "text_perplexity" else LONGPPL))
     assert found.table.is_empty() and [each.may_pass for each in found.rejected] == [True, True]
     assert "100 tokens do not fit into memory" in found.rejected[0].reason
 
@@ -105,8 +103,7 @@ def test_tokens_count_that_the_long_context_makes_likely() -> None:
 
 
 def test_longppl_is_the_variant_s_on_the_base_s_tokens(folder: Path) -> None:
-    options = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
-    found = _measured(folder, "longppl", **options)
+    found = _measured(folder, "longppl", **LONGPPL)
     expected = {}
     for name, place in zip(NAMES, (0, 2), strict=True):
         ids = _ids(place, 100)
@@ -118,7 +115,7 @@ def test_longppl_is_the_variant_s_on_the_base_s_tokens(folder: Path) -> None:
         assert 0 < len(keys) < 60
         expected[name] = math.exp(sum(_slow(1, ids[1 : end + 1]) for end in keys) / len(keys))
     assert dict(found.table.select("question_id", "value").iter_rows()) == pytest.approx(expected, rel=1e-5)
-    none = _measured(folder, "longppl", **{**options, "gain": 50.0})
+    none = _measured(folder, "longppl", **{**LONGPPL, "gain": 50.0})
     assert none.table.is_empty() and [each.sample_id for each in none.rejected] == NAMES
     assert "no token of it gains" in none.rejected[0].reason
 
@@ -145,8 +142,7 @@ def test_longppl_is_the_published_code_s(bos: bool, tmp_path: Path, monkeypatch:
 
 def test_a_variant_with_other_tokens_is_not_measured(folder: Path) -> None:
     models = {"base": loaded(0), "b": tiny_models.loaded_model("llama", bos=False, seed=1)}
-    options: dict[str, Any] = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
-    found = _measured(folder, "longppl", model=models.__getitem__, **options)
+    found = _measured(folder, "longppl", model=models.__getitem__, **LONGPPL)
     assert found.table.is_empty() and all("other tokens" in each.reason for each in found.rejected)
 
 
@@ -161,9 +157,7 @@ def _with_head(loaded: LoadedModel, scale: float) -> LoadedModel:
 @pytest.mark.parametrize(("scale", "reason"), [(math.nan, "nan: try dtype"), (1e5, "its perplexity overflows")])
 @pytest.mark.parametrize("name", ["text_perplexity", "longppl"])
 def test_no_value_is_infinite_or_none(name: str, scale: float, reason: str, folder: Path) -> None:
-    options: dict[str, Any] = {"lengths": [20]}
-    if name == "longppl":
-        options = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
+    options = {"lengths": [20]} if name == "text_perplexity" else LONGPPL
     models = {"base": loaded(0), "b": _with_head(loaded(1), scale)}
     found = _measured(folder, name, model=models.__getitem__, **options)
     assert found.table.is_empty() and len(found.rejected) == 2
@@ -172,7 +166,7 @@ def test_no_value_is_infinite_or_none(name: str, scale: float, reason: str, fold
 
 def test_a_base_without_numbers_is_not_one_whose_tokens_gain_nothing(folder: Path) -> None:
     models = {"base": _with_head(loaded(0), math.nan), "b": loaded(1)}
-    found = _measured(folder, "longppl", model=models.__getitem__, length=100, short=30, step=10)
+    found = _measured(folder, "longppl", model=models.__getitem__, **LONGPPL)
     assert found.table.is_empty() and all("nan: try dtype" in each.reason for each in found.rejected)
 
 
@@ -183,8 +177,7 @@ def test_a_model_reads_no_further_than_its_learned_positions(folder: Path) -> No
     assert found.table["question_id"].to_list() == [f"{name}/{length}" for name in NAMES for length in (40, 64)]
     assert [each.sample_id for each in found.rejected] == [f"{name}/65" for name in NAMES]
     assert "learned positions for 64 tokens" in found.rejected[0].reason
-    options: dict[str, Any] = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
-    found = _measured(folder, "longppl", model=models.__getitem__, **options)
+    found = _measured(folder, "longppl", model=models.__getitem__, **LONGPPL)
     assert [each.sample_id for each in found.rejected] == NAMES and found.table.is_empty()
     assert "learned positions for 64 tokens" in found.rejected[0].reason
 
@@ -218,7 +211,7 @@ def test_longppl_holds_one_model_at_a_time(folder: Path) -> None:
         held.append(ref(found.model))
         return found
 
-    found = _measured(folder, "longppl", model=model, length=100, short=30, step=10, gain=0.05, least=-9.0)
+    found = _measured(folder, "longppl", model=model, **LONGPPL)
     assert found.table.height == 2
 
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,66 +23,26 @@ from gateau_dagster.features.evaluation.benchmarks.longbench import (
     bucket_of,
     kind_of,
 )
-from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.features.evaluation import official
-from tests.features.evaluation.builders import (
-    JUDGE,
-    answers,
-    asked,
-    chosen,
-    digests,
-    materials,
-    project,
-    values,
-    write_jsonl,
-)
+from tests.features.evaluation.builders import asked, chosen, values, write_jsonl
+from tests.features.evaluation.suites import configured, folder_of, longbench_row, write_prompts
 from tests.kit.error_codes import refused
-from tests.kit.project import configured
+from tests.kit.project import configured as plain
 
+files, judged_folder = folder_of("longbench"), folder_of("longbench_judged")
 WITH_JIEBA = importlib.util.find_spec("jieba") is not None
 
 
-def row(number: int, *, answers: list[str], length: int | None = 10, **fields: Any) -> dict[str, Any]:
-    common = {"context": f"context {number} {{braces}}", "input": f"question {number}", "answers": answers}
-    return {**common, "length": length, "dataset": "x", "all_classes": None, "_id": f"id{number}", **fields}
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    """Two rows each of three sets, and prompts of our own for them."""
-    data = tmp_path / "data"
-    write_jsonl(
-        data / "hotpotqa.jsonl", [row(0, answers=["Paris", "the City of Light"]), row(1, answers=["7"], length=4000)]
-    )
-    write_jsonl(data / "hotpotqa_e.jsonl", [row(5, answers=["even"])])
-    write_jsonl(data / "trec.jsonl", [row(2, answers=["Food"], length=9000, all_classes=["Food", "Date"])])
-    write_jsonl(data / "lcc.jsonl", [row(3, answers=["return 1"], input="")])
-    write_jsonl(data / "unasked.jsonl", [row(9, answers=["x"], dataset="qasper")])
-    write_prompts(tmp_path / "config", ["hotpotqa", "trec", "lcc", "qasper"])
-    return tmp_path
-
-
-def write_prompts(folder: Path, sets: list[str]) -> None:
-    folder.mkdir(exist_ok=True)
-    prompts = {name: f"{name}\n{{context}}\nNow: {{input}}" for name in sets}
-    (folder / PROMPTS).write_text(json.dumps(prompts))
-    (folder / LENGTHS).write_text(json.dumps({name: 10 + len(name) for name in sets}))
-
-
-def _options(**options: Any) -> dict[str, Any]:
-    return {"data": "data", "prompts": "config", "sets": ["trec", "hotpotqa", "lcc"], **options}
-
-
 def test_a_question_is_the_row_in_the_set_s_prompt(files: Path) -> None:
-    found = asked(project(files, "longbench", **_options()))
+    found = asked(configured("longbench", files))
     assert [each.question_id for each in found] == [
         "hotpotqa/0-4k/id0",
         "hotpotqa/4-8k/id1",
         "trec/8k+/id2",
         "lcc/0-4k/id3",
     ]
-    of = chosen(project(files, "longbench", **_options())).groupings["length"]
+    of = chosen(configured("longbench", files)).groupings["length"]
     assert [of(each.question_id) for each in found] == ["0-4k", "4-8k", "8k+", "0-4k"]
     assert found[0].turns == ("hotpotqa\ncontext 0 {braces}\nNow: question 0",)
     assert [each.chat for each in found] == [True, True, False, False]
@@ -93,28 +52,20 @@ def test_a_question_is_the_row_in_the_set_s_prompt(files: Path) -> None:
 
 
 def test_rows_are_those_that_are_asked_for(files: Path) -> None:
-    first = asked(project(files, "longbench", **_options(rows=1, sets=["hotpotqa"])))
+    first = asked(configured("longbench", files, rows=1, sets=["hotpotqa"]))
     assert [each.question_id for each in first] == ["hotpotqa/0-4k/id0"]
-    extended = asked(project(files, "longbench", **_options(extended=True, sets=["hotpotqa"])))
+    extended = asked(configured("longbench", files, extended=True, sets=["hotpotqa"]))
     assert [each.question_id for each in extended] == ["hotpotqa/0-4k/id5"]
-    elsewhere = asked(project(files, "longbench", **_options(sets=["qasper"])))
+    elsewhere = asked(configured("longbench", files, sets=["qasper"]))
     assert [each.question_id for each in elsewhere] == ["qasper/0-4k/id9"]
 
 
 def test_an_answer_is_worth_its_best_right_one_in_per_cent(files: Path) -> None:
-    config = project(files, "longbench", **_options())
+    config = configured("longbench", files)
     questions = asked(config)
     said = ["city of light", "6 or 7", "\nFood\nDate", "`return 2`\nreturn 11\n"]
     found = values(config, questions, {each.question_id: text for each, text in zip(questions, said, strict=True)})
     assert [*found.values()] == pytest.approx([100.0, 50.0, 100.0, 94.0])
-
-
-def test_a_question_without_an_answer_is_told(files: Path) -> None:
-    config = project(files, "longbench", **_options())
-    questions = asked(config)
-    graded = chosen(config).grade(questions, answers({questions[0].question_id: "Paris"}), None)
-    assert graded.table["value"].to_list() == [100.0]
-    assert [each.sample_id for each in graded.rejected] == [each.question_id for each in questions[1:]]
 
 
 def test_the_ranges_of_length_are_the_published_ones() -> None:
@@ -139,70 +90,31 @@ def test_the_suites_are_the_papers() -> None:
     }
 
 
-def test_the_table_changes_with_what_the_files_hold_and_not_with_where_they_lie(files: Path) -> None:
-    settings = chosen(project(files, "longbench", **_options())).settings()
-    moved = files.rename(files.with_name("moved"))
-    found = chosen(project(moved, "longbench", **_options()))
-    assert found.settings() == settings
-    write_jsonl(moved / "data" / "trec.jsonl", [row(2, answers=["Date"], all_classes=["Food", "Date"])])
-    changed = found.settings()
-    assert {name for name in settings if settings[name] != changed[name]} == {"evaluation.longbench.data"}
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "place"),
-    [
-        ({"data": None}, "evaluation.benchmark_files", r"evaluation\.longbench\.data"),
-        ({"data": "nowhere"}, "data.missing", r"evaluation\.longbench\.data"),
-        ({"prompts": None}, "evaluation.benchmark_files", r"evaluation\.longbench\.prompts"),
-        ({"prompts": "nowhere"}, "data.missing", r"evaluation\.longbench\.prompts"),
-    ],
-)
-def test_files_that_are_missing_are_named(options: dict[str, Any], code: str, place: str, files: Path) -> None:
-    with refused(code, place):
-        scored_benchmarks(project(files, "longbench", **_options(**options)))
-
-
 def test_a_set_that_does_not_exist_is_named_with_its_place(files: Path) -> None:
     with pytest.raises(SectionError, match="hotpotqa, 2wikimqa"):
-        scored_benchmarks(project(files, "longbench", **_options(sets=["hotpot"])))
+        scored_benchmarks(configured("longbench", files, sets=["hotpot"]))
 
 
 def test_chinese_sets_say_what_to_install(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(longbench, "find_spec", lambda _: None)
     with refused("evaluation.package", r"evaluation\.longbench\.sets"):
-        scored_benchmarks(project(files, "longbench", **_options(sets="gateau")))
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([row(0, answers=[])], r"trec\.jsonl:1 is not a row of trec: it lacks answers"),
-        ([row(0, answers=["x"], length=None)], "it lacks length"),
-        ([row(0, answers=["x"]), row(0, answers=["y"])], r"trec\.jsonl:2: the id 'id0' of trec is repeated"),
-        ([["no object"]], r"trec\.jsonl:1 is not an object"),
-    ],
-)
-def test_a_row_that_is_none_is_named(rows: Any, words: str, files: Path) -> None:
-    write_jsonl(files / "data" / "trec.jsonl", rows)
-    with refused("evaluation.benchmark_data", words):
-        asked(project(files, "longbench", **_options()))
+        scored_benchmarks(configured("longbench", files, sets="gateau"))
 
 
 def test_sets_without_rows_or_prompts_are_named(files: Path) -> None:
     with refused("evaluation.benchmark_data"):
         write_prompts(files / "config", ["musique"])
-        asked(project(files, "longbench", **_options(sets=["musique"])))
+        asked(configured("longbench", files, sets=["musique"]))
     with refused("evaluation.benchmark_data", r"dataset2prompt\.json"):
-        asked(project(files, "longbench", **_options()))
+        asked(configured("longbench", files))
     for name, value, what in ((PROMPTS, ["{context}"], "text"), (LENGTHS, "64", "whole number")):
         write_prompts(files / "config", ["musique"])
         (files / "config" / name).write_text(json.dumps({"musique": value}))
         with refused("evaluation.benchmark_data", rf"prompts: {name} has no {what} for musique; get"):
-            asked(project(files, "longbench", **_options(sets=["musique"])))
+            asked(configured("longbench", files, sets=["musique"]))
     (files / "config" / LENGTHS).unlink()
     with refused("evaluation.benchmark_data", r"dataset2maxlen\.json"):
-        asked(project(files, "longbench", **_options(sets=["musique"])))
+        asked(configured("longbench", files, sets=["musique"]))
 
 
 def test_prompts_are_the_published_ones_byte_for_byte(files: Path) -> None:
@@ -211,9 +123,9 @@ def test_prompts_are_the_published_ones_byte_for_byte(files: Path) -> None:
     longest = json.loads((config / LENGTHS).read_bytes())
     assert {*published} == {*SETS} == {*longest}
     for name in SETS:
-        write_jsonl(files / "all" / f"{name}.jsonl", [row(1, answers=["x"])])
+        write_jsonl(files / "all" / f"{name}.jsonl", [longbench_row(1, answers=["x"])])
     sets = [name for name in SETS if WITH_JIEBA or not SETS[name].segmented]
-    found = asked(project(files, "longbench", data="all", prompts=str(config), sets=sets))
+    found = asked(configured("longbench", files, data="all", prompts=str(config), sets=sets))
     for question in found:
         prompt = published[question.group].replace("{context}", "context 1 {braces}").replace("{input}", "question 1")
         assert question.turns == (prompt,) and question.generation.max_new_tokens == longest[question.group]
@@ -222,47 +134,12 @@ def test_prompts_are_the_published_ones_byte_for_byte(files: Path) -> None:
 # LongBench by a judge: what it is told, and what its ratings are worth, as in GATEAU's code.
 
 
-ROW = {"context": "c", "input": "who?", "answers": ["A {b}", "C's"], "length": 5, "all_classes": None, "_id": "7"}
-
-
-@pytest.fixture
-def judged_folder(tmp_path: Path) -> Path:
-    """A question and a summary, and prompts of our own."""
-    write_jsonl(tmp_path / "data" / "hotpotqa.jsonl", [ROW])
-    write_jsonl(tmp_path / "data" / "qmsum.jsonl", [ROW])
-    (tmp_path / PROMPTS).write_text(json.dumps(dict.fromkeys(("hotpotqa", "qmsum"), "{context} {input}")))
-    (tmp_path / LENGTHS).write_text(json.dumps({"hotpotqa": 5, "qmsum": 9}))
-    (tmp_path / "qa.txt").write_text("Asked {}\nRight {}\nSaid {}\nRating: ")
-    (tmp_path / "sum.txt").write_text("Right {}\nSaid {}\nRating:")
-    return tmp_path
-
-
-def _judged(judged_folder: Path, judge: Mapping[str, Any] | None = JUDGE, **options: Any) -> tuple[Any, Any]:
-    given = {"data": "data", "prompts": ".", "sets": ["hotpotqa", "qmsum"]}
-    given |= {"question_prompt": "qa.txt", "summary_prompt": "sum.txt", **options}
-    config = project(judged_folder, "longbench_judged", judge=judge, **given)
-    (found,) = scored_benchmarks(config).values()
-    return found, config
-
-
 def _questions(judged_folder: Path, **options: Any) -> list[Question]:
-    found, config = _judged(judged_folder, **options)
-    return found.questions(materials(config))
-
-
-def test_it_asks_as_longbench_does(judged_folder: Path) -> None:
-    """So that whatever longbench has had answered is not asked again."""
-    judged, config = _judged(judged_folder)
-    sets = {"data": "data", "prompts": ".", "sets": ["hotpotqa", "qmsum"]}
-    both = {"longbench": sets, **evaluation_of(config).sections, "judge": JUDGE}
-    config = configured(evaluation={"benchmarks": ["longbench", "longbench_judged"], **both})
-    config = config.model_copy(update={"folder": judged_folder})
-    assert judged.asks_as == "longbench"
-    assert digests(config, "longbench") == digests(config, "longbench_judged") != {}
+    return asked(configured("longbench_judged", judged_folder, **options))
 
 
 def _told(question: Question, answer: str) -> str:
-    (request,) = LongBenchJudged(configured(), LongBenchJudgedOptions()).requests(question, [answer])
+    (request,) = LongBenchJudged(plain(), LongBenchJudgedOptions()).requests(question, [answer])
     system, user = (each["content"] for each in request.messages)
     assert (system, request.temperature, request.turn) == (SYSTEM, 0.0, 0)
     return user
@@ -276,15 +153,16 @@ def test_the_judge_is_told_the_right_answers_and_the_model_s_on_one_line(judged_
 
 def test_prompts_are_gateau_s_byte_for_byte(judged_folder: Path) -> None:
     texts = [official.code(f"GATEAU/train/LongBench/prompt_for_{kind}.txt") for kind in ("qa", "sum")]
-    asked = _questions(judged_folder, question_prompt=str(texts[0]), summary_prompt=str(texts[1]))
-    case = {"query": ROW["input"], "answers": ROW["answers"], "pred": "An answer."}
-    templates = [text.open(encoding="utf-8").read() for text in texts]
-    assert _told(asked[0], "An answer.") == templates[0].format(case["query"], case["answers"], case["pred"])
-    assert _told(asked[1], "An answer.") == templates[1].format(case["answers"], case["pred"])
+    question, summary = _questions(judged_folder, question_prompt=str(texts[0]), summary_prompt=str(texts[1]))
+    for_question, for_summary = (text.open(encoding="utf-8").read() for text in texts)
+    right = ["A {b}", "C's"]
+    assert _told(question, "An answer.") == for_question.format("who?", right, "An answer.")
+    assert _told(summary, "An answer.") == for_summary.format(right, "An answer.")
 
 
 def test_a_rating_is_worth_its_share_of_the_highest_one(judged_folder: Path) -> None:
-    questions, found = _questions(judged_folder), _judged(judged_folder)[0]
+    questions, found = _questions(judged_folder), LongBenchJudged(plain(), LongBenchJudgedOptions())
+    assert found.floor == pytest.approx((8 * 100 / 3 + 4 * 20) / 12)
     ids = [each.question_id for each in questions]
     rated = [(ids[0], 0, 3.0), (ids[0], 1, 2.0), (ids[1], 0, 1.0)]
     columns = {"question_id": pl.String(), "repeat": pl.Int32(), "score": pl.Float64()}
@@ -298,23 +176,9 @@ def test_a_rating_is_worth_its_share_of_the_highest_one(judged_folder: Path) -> 
     assert [each.sample_id for each in graded.rejected] == ids[:1]
 
 
-def test_what_is_all_wrong_has_the_floor() -> None:
-    assert LongBenchJudged.floor == pytest.approx((8 * 100 / 3 + 4 * 20) / 12)
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "place"),
-    [
-        ({"sets": ["trec"]}, "evaluation.task", r"longbench_judged\.sets"),
-        ({"data": None}, "evaluation.benchmark_files", r"evaluation\.longbench_judged\.data"),
-        ({"question_prompt": None}, "evaluation.benchmark_files", r"longbench_judged\.question_prompt"),
-        ({"summary_prompt": "none.txt"}, "data.missing", r"longbench_judged\.summary_prompt"),
-        ({"judge": None}, "evaluation.needs_judge", r"evaluation\.judge"),
-    ],
-)
-def test_what_is_missing_is_named(options: dict[str, Any], code: str, place: str, judged_folder: Path) -> None:
-    with refused(code, place):
-        _judged(judged_folder, **options)
+def test_a_set_that_is_not_judged_is_named(judged_folder: Path) -> None:
+    with refused("evaluation.task", r"longbench_judged\.sets"):
+        scored_benchmarks(configured("longbench_judged", judged_folder, sets=["trec"]))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +199,7 @@ def test_a_prompt_with_other_gaps_is_named(text: str, fault: str, judged_folder:
 
 
 def test_a_question_s_prompt_whose_gap_is_more_than_a_name_is_named(judged_folder: Path) -> None:
-    (judged_folder / PROMPTS).write_text(json.dumps({"hotpotqa": "{context:>3000000000}", "qmsum": "{input}"}))
+    write_prompts(judged_folder / "config", ["hotpotqa", "qmsum"], "{context:>3000000000}")
     fault = r"longbench_judged\.prompts: dataset2prompt\.json: hotpotqa.* \(\{context:>3000000000\} is more than a name"
     with refused("evaluation.benchmark_data", fault):
         _questions(judged_folder)

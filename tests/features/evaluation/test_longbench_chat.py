@@ -4,43 +4,28 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from gateau_dagster.features.evaluation.benchmarks.longbench_chat import (
     SYSTEM,
     LongBenchChat,
-    LongBenchChatOptions,
     asked,
 )
+from tests.features.evaluation.builders import chosen
 from tests.features.evaluation.mt_bench_files import NO_MATERIALS
+from tests.features.evaluation.suites import CASES, CHAT_PROMPT, SHOTS, configured, write_longbench_chat
 from tests.kit.error_codes import refused
-from tests.kit.project import configured
 
 from . import official
 
-TEMPLATE = "Q {}\nR {}\n1 {} [[{}]]\n2 {} [[{}]]\n3 {} [[{}]]\nNow {}\nRating: "
-CASES = [
-    {"idx": 1, "prompt": "A long document.\n\nWho {is} it?", "query": "Who {is} it?", "answer": "Ann"},
-    {"idx": 2, "prompt": "很长的文件。\n是谁？", "query": "是谁？", "answer": "安"},
-]
-SHOTS = [[{"answer": f"{case} {shot}", "score": 2 * shot + 1} for shot in range(3)] for case in ("x", "y")]
-
 
 def benchmark_of(folder: Path, **options: Any) -> LongBenchChat:
-    files = {"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"}
-    config = configured().model_copy(update={"folder": folder})
-    return LongBenchChat(config, LongBenchChatOptions.model_validate({**files, **options}))
+    return chosen(configured("longbench_chat", folder, **options))
 
 
-def write_files(
-    folder: Path, *, cases: Any = CASES, shots: Any = SHOTS, prompt: str = TEMPLATE, **options: Any
-) -> LongBenchChat:
-    """Files in LongAlign's form, with other words."""
-    (folder / "test_cases.json").write_text(json.dumps(cases, ensure_ascii=False, indent=2))
-    (folder / "few_shots.json").write_text(json.dumps(shots))
-    (folder / "prompt_fs.txt").write_text(prompt)
-    return benchmark_of(folder, **options)
+def write_files(folder: Path, form: str = "longalign", **files: Any) -> LongBenchChat:
+    write_longbench_chat(folder, **files)
+    return benchmark_of(folder, form=form)
 
 
 def test_questions_are_the_cases_and_ask_as_they_do(tmp_path: Path) -> None:
@@ -66,27 +51,15 @@ def test_gateau_asks_with_the_words_of_its_training(tmp_path: Path) -> None:
     assert asked("is it\nis it", "q", "gateau") == "is it\n ###Instruction: q\n\n\n ###Response: "
 
 
-def test_the_value_is_ten_times_the_rating(tmp_path: Path) -> None:
-    benchmark = write_files(tmp_path)
-    judgments = pl.DataFrame([("01", 0, 7.0)], schema=["question_id", "turn", "score"], orient="row")
-    found = benchmark.grade(benchmark.questions(NO_MATERIALS), pl.DataFrame(), judgments)
-    assert found.table.rows() == [("01", "English", 70.0)]
-    assert [each.sample_id for each in found.rejected] == ["02"]
-
-
 @pytest.mark.parametrize(
     ("changed", "place"),
     [
-        ({"cases": [{"idx": 1}]}, "cases"),
         ({"shots": SHOTS[:1]}, "cases"),
         ({"shots": [{"answer": "x"}]}, "few_shots"),
         ({"prompt": "{} {name}"}, "prompt"),
-        ({"prompt": TEMPLATE.replace("Q {}", "Q {:>3000000000}")}, "prompt: .*is more than a name"),
-        ({"cases": [{**CASES[0], "idx": None}]}, "cases: .*test_cases.json:1: idx is null"),
-        ({"cases": [CASES[0], CASES[0]]}, "cases: .*test_cases.json:2: idx 1 is also in"),
-        ({"cases": [{**CASES[0], "query": 7}]}, "cases: .*test_cases.json:1: query is a number"),
-        ({"prompt": TEMPLATE + "{} {}"}, "prompt"),
-        ({"prompt": TEMPLATE.replace("Now {}", "Now")}, "prompt: .*it has 8 gaps; expected 9, the last one"),
+        ({"prompt": CHAT_PROMPT.replace("Q {}", "Q {:>3000000000}")}, "prompt: .*is more than a name"),
+        ({"prompt": CHAT_PROMPT + "{} {}"}, "prompt"),
+        ({"prompt": CHAT_PROMPT.replace("Now {}", "Now")}, "prompt: .*it has 8 gaps; expected 9, the last one"),
     ],
 )
 def test_a_file_that_is_another_one_is_named(changed: Any, place: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import pytest
 from gateau_dagster.features.evaluation.benchmarks.longbench_pro import METRICS, TASKS
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.features.evaluation import official
-from tests.features.evaluation.builders import asked, chosen, project, values
+from tests.features.evaluation.builders import asked, chosen, values
+from tests.features.evaluation.suites import configured
+from tests.features.evaluation.suites import longbench_pro_row as row
+from tests.features.evaluation.suites import write_longbench_pro as write
 from tests.kit.error_codes import refused
 from tests.kit.project import ROOT
 
@@ -29,35 +33,11 @@ METRIC_OF = {
 NAME = {task: metric for metric, tasks in METRIC_OF.items() for task in tasks}
 
 
-def row(number: int, task: str = "T3.1", **fields: Any) -> dict[str, Any]:
-    return {
-        "id": f"id{number}",
-        "context": f" text {number}",
-        "language": "English",
-        "token_length": "8k",
-        "primary_task": f"{task.partition('.')[0]}. Kind",
-        "secondary_task": f"{task} Some Task",
-        "contextual_requirement": "Full",
-        "question_nonthinking": f"Which {number}? ",
-        "question_thinking": f"Think: which {number}?",
-        "answer": [f"Answer {number}"],
-        "difficulty": "Hard",
-        **fields,
-    }
-
-
-def write(folder: Path, *rows: dict[str, Any]) -> Path:
-    (folder / "longbench_pro.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
-    return folder
-
-
-def _project(folder: Path, **options: Any) -> Any:
-    return project(folder, "longbench_pro", **{"data": "longbench_pro.json", **options})
+_project = partial(configured, "longbench_pro")
 
 
 def test_questions_are_rows_by_their_labels(tmp_path: Path) -> None:
-    labels = {"contextual_requirement": "Partial", "token_length": "256k", "difficulty": "Easy", "language": "Chinese"}
-    write(tmp_path, row(0), row(1, "T10.2", **labels), row(2, "T4.1"))
+    write(tmp_path)
     first, second = asked(_project(tmp_path))
     assert first.question_id == "T3.1/Full/8k/Hard/English/id0" and first.group == "T3. Kind"
     assert second.question_id == "T10.2/Partial/256k/Easy/Chinese/id1"
@@ -74,10 +54,11 @@ def test_questions_are_rows_by_their_labels(tmp_path: Path) -> None:
 
 
 def test_summaries_are_refused_with_the_reason(tmp_path: Path) -> None:
+    write(tmp_path)
     assert {task.partition(".")[0] for task in METRICS} == {*TASKS} == {f"T{n}" for n in range(1, 12)} - {"T4"}
     for tasks, words in ((["T4"], "T4 is graded by Qwen3-Embedding-8B"), (["T12"], "must be some of T1, T2")):
         with refused("evaluation.task", words):
-            scored_benchmarks(_project(write(tmp_path, row(0)), tasks=tasks))
+            scored_benchmarks(_project(tmp_path, tasks=tasks))
 
 
 # The metrics, beside their definitions written out and, where it is at hand, beside the authors' code.
@@ -156,31 +137,6 @@ def test_values_are_those_of_the_published_code(tmp_path: Path, monkeypatch: pyt
         for task, right, said in cases
     ]
     assert found == pytest.approx(wanted, abs=1e-12, rel=0)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"contextual_requirement": "full"}, "contextual_requirement is 'full'; expected one of Full, Partial"),
-        ({"token_length": "12k"}, "token_length is '12k'"),
-        ({"language": "French"}, "language is 'French'"),
-        ({"difficulty": None}, "difficulty is null"),
-        ({"secondary_task": "T12.1 New"}, r"secondary_task is 'T12\.1'; expected one of T1\.1"),
-        ({"answer": "text"}, "answer is a text; expected a list of texts"),
-        ({"id": "id0"}, r"id id0 is also in longbench_pro\.json:1"),
-        ({"question_nonthinking": 1}, "question_nonthinking is a number"),
-    ],
-)
-def test_a_row_of_another_form_is_named(wrong: dict[str, Any], words: str, tmp_path: Path) -> None:
-    write(tmp_path, row(0), row(1, **wrong))
-    with refused("evaluation.benchmark_data", rf"longbench_pro\.data: .*longbench_pro\.json:2: {words}"):
-        asked(_project(tmp_path))
-
-
-@pytest.mark.parametrize(("data", "code"), [(None, "evaluation.benchmark_files"), ("nowhere", "data.missing")])
-def test_missing_files_are_named(data: str | None, code: str, tmp_path: Path) -> None:
-    with refused(code, r"longbench_pro\.data: .*datasets/caskcsg/LongBench-Pro"):
-        scored_benchmarks(_project(tmp_path, data=data))
 
 
 def test_the_documented_command_makes_samples_labelled_by_the_experts(tmp_path: Path) -> None:

@@ -1,45 +1,18 @@
-"""LongBench v2: prompts and choices are those of its pred.py, accuracies those of its result.py."""
+"""LongBench v2: prompts and choices are those of its pred.py."""
 
-import random
+from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 import pytest
 
 from gateau_dagster.features.evaluation.benchmarks.longbench_v2 import chosen_letter
-from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.evaluation.statistics.results import _natural
-from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
+from tests.features.evaluation.builders import asked, chosen
+from tests.features.evaluation.suites import V2_PROMPT, configured, folder_of, write_longbench_v2
+from tests.features.evaluation.suites import longbench_v2_row as row
 from tests.kit.error_codes import refused
 
-TEMPLATE = 'Read.\n<t>\n$DOC$\n</t>\n$Q$\n(A) $C_A$\n(B) $C_B$\n(C) $C_C$\n(D) $C_D$\nSay "The correct answer is (x)".'
-
-
-def row(number: int, **fields: Any) -> dict[str, Any]:
-    choices = {f"choice_{letter}": f"{letter}{number} " for letter in "ABCD"}
-    common = {"_id": f"id{number}", "domain": "d", "sub_domain": "s", "difficulty": "easy", "length": "short"}
-    return {
-        **common,
-        "question": f" why {number}?\n",
-        **choices,
-        "answer": "A",
-        "context": f"\ntext {number} ",
-        **fields,
-    }
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Three rows and a prompt of our own."""
-    rows = [row(0), row(1, difficulty="hard", length="long", answer="D"), row(2, length="medium", context="a $Q$ b")]
-    write_jsonl(tmp_path / "data.jsonl", rows)
-    (tmp_path / "0shot.txt").write_text(TEMPLATE)
-    return tmp_path
-
-
-def _project(folder: Path, **options: Any) -> Any:
-    return project(folder, "longbench_v2", **{"data": "data.jsonl", "prompt": "0shot.txt", **options})
+folder, _project = folder_of("longbench_v2"), partial(configured, "longbench_v2")
 
 
 def test_a_question_is_the_row_in_the_prompt(folder: Path) -> None:
@@ -59,19 +32,19 @@ def test_a_question_is_the_row_in_the_prompt(folder: Path) -> None:
     length = chosen(_project(folder)).groupings["length"]
     lengths = [length(each.question_id) for each in (first, third, second)]
     assert lengths == ["0-32k (short)", "32-128k (medium)", "128k+ (long)"] == sorted(lengths, key=_natural)
-    assert [each.group for each in (first, second)] == ["easy", "hard"]
+    assert [each.group for each in (first, second)] == ["easy", "hard"] and not chosen(_project(folder)).by_group
 
 
 def test_only_the_chosen_lengths_are_asked(folder: Path) -> None:
     found = asked(_project(folder, lengths=["long", "medium"]))
     assert [each.question_id for each in found] == ["hard/long/id1", "easy/medium/id2"]
-    write_jsonl(folder / "data.jsonl", [row(0)])
+    write_longbench_v2(folder, [row(0)])
     with refused("evaluation.benchmark_data", r"longbench_v2\.data: no rows whose length is long or medium"):
         asked(_project(folder, lengths=["long", "medium"]))
 
 
 def test_without_a_text_the_prompt_has_no_gap_for_it(folder: Path) -> None:
-    (folder / "0shot.txt").write_text(TEMPLATE.replace("$DOC$", ""))
+    (folder / "0shot.txt").write_text(V2_PROMPT.replace("$DOC$", ""))
     assert "text 0" not in asked(_project(folder))[0].turns[0]
 
 
@@ -119,55 +92,6 @@ def test_the_choice_of_an_answer_is_the_published_one() -> None:
     assert [chosen_letter(each) for each in said] == [_slow_letter(each) for each in said]
 
 
-def test_accuracies_are_those_of_result_py(tmp_path: Path) -> None:
-    """Overall and by difficulty and length, over 300 answers that we made."""
-    rng = random.Random(0)
-    rows = [
-        row(
-            number,
-            difficulty=rng.choice(["easy", "hard"]),
-            length=rng.choice(["short", "medium", "long"]),
-            answer=rng.choice("ABCD"),
-        )
-        for number in range(300)
-    ]
-    write_jsonl(tmp_path / "data.jsonl", rows)
-    (tmp_path / "0shot.txt").write_text(TEMPLATE)
-    config = _project(tmp_path)
-    questions = asked(config)
-    said = {each.question_id: rng.choice(_answers()) for each in questions}
-    found, benchmark = values(config, questions, said), chosen(config)
-    assert not benchmark.by_group
-    right, total = dict[str, int](), dict[str, int]()
-    for each in rows:
-        correct = _slow_letter(said[f"{each['difficulty']}/{each['length']}/{each['_id']}"]) == each["answer"]
-        for group in ("all", each["difficulty"], each["length"]):
-            right[group], total[group] = right.get(group, 0) + correct, total.get(group, 0) + 1
-    groups = {"all": [*found.values()]}
-    for each in questions:
-        for group in (each.group, benchmark.groupings["length"](each.question_id).split("(")[-1].rstrip(")")):
-            groups.setdefault(group, []).append(found[each.question_id])
-    assert {*groups} == {*total} and 0 < right["all"] < 300
-    for group, of_group in groups.items():
-        assert fmean(of_group) == pytest.approx(100 * right[group] / total[group], abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"answer": "E"}, "answer is 'E'; expected one of A, B, C, D"),
-        ({"difficulty": "medium"}, "difficulty is 'medium'; expected one of easy, hard"),
-        ({"length": 7}, "length is a number; expected a text"),
-        ({"choice_C": None}, "choice_C is null"),
-        ({"_id": "id0"}, r"_id id0 is also in data\.jsonl:1"),
-    ],
-)
-def test_a_row_of_another_form_is_named(wrong: dict[str, Any], words: str, folder: Path) -> None:
-    write_jsonl(folder / "data.jsonl", [row(0), row(1, **wrong)])
-    with refused("evaluation.benchmark_data", rf"longbench_v2\.data: .*data\.jsonl:2: {words}"):
-        asked(_project(folder))
-
-
 def test_a_record_that_is_no_object_is_named(folder: Path) -> None:
     (folder / "data.jsonl").write_text("[1]\n")
     with refused("evaluation.benchmark_data", r"data\.jsonl:1: it is no object"):
@@ -176,23 +100,15 @@ def test_a_record_that_is_no_object_is_named(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "$DOC$ $Q$", TEMPLATE.replace("$C_D$", ""), TEMPLATE + "$COT$", TEMPLATE.replace("correct answer", "choice")],
+    [
+        "",
+        "$DOC$ $Q$",
+        V2_PROMPT.replace("$C_D$", ""),
+        V2_PROMPT + "$COT$",
+        V2_PROMPT.replace("correct answer", "choice"),
+    ],
 )
 def test_another_prompt_is_named(text: str, folder: Path) -> None:
     (folder / "0shot.txt").write_text(text)
     with refused("evaluation.benchmark_data", r"longbench_v2\.prompt: .*0shot\.txt"):
         asked(_project(folder))
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "place"),
-    [
-        ({"data": None}, "evaluation.benchmark_files", r"longbench_v2\.data: .*resolve/main/data\.json"),
-        ({"data": "nowhere"}, "data.missing", r"longbench_v2\.data: .*resolve/main/data\.json"),
-        ({"prompt": None}, "evaluation.benchmark_files", r"longbench_v2\.prompt: .*0shot\.txt"),
-        ({"prompt": "none.txt"}, "data.missing", r"longbench_v2\.prompt: .*0shot\.txt"),
-    ],
-)
-def test_missing_files_are_named(options: dict[str, Any], code: str, place: str, folder: Path) -> None:
-    with refused(code, place):
-        scored_benchmarks(_project(folder, **options))

@@ -2,41 +2,28 @@
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
-from gateau_dagster.features.evaluation.benchmarks.mrcr import similarity
 from gateau_dagster.features.evaluation.generation.answering import AskedTurn
 from gateau_dagster.features.evaluation.generation.prompts import messages
-from gateau_dagster.features.evaluation.registry import scored_benchmarks
-from tests.features.evaluation.builders import asked, chosen, project, values, write_jsonl
+from tests.features.evaluation.builders import asked, chosen, values, write_jsonl
 from tests.features.evaluation.engines import prompts
+from tests.features.evaluation.suites import configured
+from tests.features.evaluation.suites import mrcr_row as row
 from tests.kit.error_codes import refused
 
-ROLES = ("user", "user", "assistant", "user", "assistant", "user")
-
-
-def row(number: int, roles: tuple[str, ...] = ROLES, length: int = 10, **fields: Any) -> dict[str, Any]:
-    said = [{"role": role, "content": f"{place} {{{number}}} ".ljust(length)} for place, role in enumerate(roles)]
-    common = {"prompt": json.dumps(said), "answer": f"mArk{number}A poem.", "random_string_to_prepend": f"mArk{number}"}
-    return {**common, "n_needles": 2, "desired_msg_index": 1, "total_messages": 6, "n_chars": 60, **fields}
+_project = partial(configured, "mrcr")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Rows as published, in two parquet files."""
-    for needles in (2, 8):
-        file = tmp_path / "data" / f"{needles}needle" / f"{needles}needle_0.parquet"
-        file.parent.mkdir(parents=True)
-        pl.DataFrame([row(needles, n_needles=needles, length=500 * needles)]).write_parquet(file)
+    rows = [row(needles, n_needles=needles, length=500 * needles) for needles in (2, 8)]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
     return tmp_path
-
-
-def _project(folder: Path, **options: Any) -> Any:
-    return project(folder, "mrcr", **{"data": ["data/2needle", "data/8needle"], **options})
 
 
 def test_a_question_is_the_last_message_after_the_others(folder: Path) -> None:
@@ -124,18 +111,12 @@ def test_the_value_of_an_answer_is_the_card_s(tmp_path: Path) -> None:
         row(number, answer=right, random_string_to_prepend=marker) for number, (_, right, marker) in enumerate(cases)
     ]
     write_jsonl(tmp_path / "rows.jsonl", rows)
-    config = _project(tmp_path, data="rows.jsonl")
+    config = _project(tmp_path)
     questions = asked(config)
     said = {each.question_id: answer for each, (answer, _, _) in zip(questions, cases, strict=True)}
     wanted = [100 * _slow_grade(*case) for case in cases]
     assert len(wanted) >= 200 and {0.0, 100.0} < {*wanted}
     assert [*values(config, questions, said).values()] == pytest.approx(wanted, abs=1e-12, rel=0)
-
-
-def test_only_what_follows_the_marker_counts() -> None:
-    assert (similarity("mA poem.", "mA poem.", "m"), similarity(" mA poem.", "mA poem.", "m")) == (1, 0)
-    assert similarity("m", "m", "m") == 1 and similarity("", "m", "m") == 0
-    assert similarity("mm", "mm", "m") == 1, "the marker is removed once"
 
 
 def _prompt(*roles: str) -> str:
@@ -154,17 +135,10 @@ def _prompt(*roles: str) -> str:
         ({"prompt": _prompt("user", "assistant", "assistant", "user")}, ""),
         ({"prompt": _prompt("system", "user")}, ""),
         ({"prompt": '[{"role": "user", "content": 1}]'}, ""),
-        ({"n_needles": None}, "n_needles is null"),
         ({"random_string_to_prepend": "other"}, "answer does not begin with random_string_to_prepend"),
     ],
 )
 def test_a_row_of_another_form_is_named(wrong: dict[str, Any], words: str, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "rows.jsonl", [row(0), row(1, **wrong)])
     with refused("evaluation.benchmark_data", rf"mrcr\.data: .*rows\.jsonl:2[:,] ({words or 'message [123]: '})"):
-        asked(_project(tmp_path, data="rows.jsonl"))
-
-
-@pytest.mark.parametrize(("data", "code"), [(None, "evaluation.benchmark_files"), ("nowhere", "data.missing")])
-def test_missing_files_are_named(data: str | None, code: str, tmp_path: Path) -> None:
-    with refused(code, r"mrcr\.data: .*datasets/openai/mrcr"):
-        scored_benchmarks(_project(tmp_path, data=data))
+        asked(_project(tmp_path))

@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,59 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateau_dagster.features.evaluation.benchmark import Materials
 from gateau_dagster.features.evaluation.benchmarks.nolima import names
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.features.evaluation import official
-from tests.features.evaluation.builders import asked, chosen, materials, project, values
+from tests.features.evaluation.builders import asked, chosen, materials, values
+from tests.features.evaluation.suites import CHARACTERS, FRAME, Letters, configured, folder_of
+from tests.features.evaluation.suites import nolima_row as row
 from tests.kit.error_codes import refused
 
-FRAME = "Read:\n{haystack}\nAsked: {question}"
-CHARACTERS = ["Ada", "Bo", "Cy"]
 METRICS = ("contains", "EM", "lastline_contains", "lastline_EM")
 
 
-class Letters:
-    """A tokenizer of one token a letter."""
-
-    def __call__(self, text: str, **_: Any) -> Any:
-        return {"input_ids": [ord(letter) for letter in text]}
-
-    def decode(self, ids: list[int]) -> str:
-        return "".join(map(chr, ids))
-
-
-def row(name: str = "0401", **fields: Any) -> dict[str, Any]:
-    return {
-        "id": name,
-        "reasoning_type": "commonsense",
-        "system_prompt": "",
-        "task_template": FRAME,
-        "needle": "{CHAR} grows {1}.",
-        "questions": {"onehop": "Who eats {2}?", "twohop": "Who knows {3}?"},
-        "character_set": CHARACTERS,
-        "tests": {"T1": {"input_args": ["wheat", "bread", "mills"]}, "T2": {"input_args": ["vines", "grapes", "wine"]}},
-        **fields,
-    }
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two needles, two books of lines of many lengths, and a tokenizer of letters."""
-    monkeypatch.setattr(Materials, "base_tokenizer", lambda _: Letters())
-    rows = [row(), row("0402Inv", needle="{1} grow where {CHAR} lives.", questions={"onehop": "{CHAR}, or who: {2}?"})]
-    (tmp_path / "set.json").write_text(json.dumps(rows))
-    for number in (1, 2):
-        rng = random.Random(number)
-        lines = ["".join(rng.choices("abc d.", k=rng.randrange(60))) for _ in range(60)]
-        (tmp_path / "books").mkdir(exist_ok=True)
-        (tmp_path / "books" / f"book_{number}.txt").write_text("\n".join(lines))
-    return tmp_path
-
-
-def _project(folder: Path, **options: Any) -> Any:
-    given = {"needles": "set.json", "haystack": "books", "lengths": [250, 1000], "placements": 6, **options}
-    return project(folder, "nolima", **given)
+folder, _project = folder_of("nolima"), partial(configured, "nolima")
 
 
 def _slow_snippet(book: str, needle: str, length: int, depth: float) -> str:
@@ -187,10 +147,8 @@ def test_the_base_score_is_the_mean_of_the_best_short_scores(folder: Path) -> No
         ({"distractors": {"onehop": "x"}}, "it has distractors"),
         ({"id": "Inv"}, "its id 'Inv' lacks a number"),
         ({"needle": "Nobody grows {1}."}, r"lacks a number, or its needle \{CHAR\}"),
-        ({"id": "0401"}, r"id 0401 is also in set\.json:1"),
         ({"task_template": "{haystack}"}, "task_template has other gaps"),
         ({"task_template": "{haystack} {question} {"}, ""),
-        ({"questions": []}, "questions is a list; expected an object"),
         ({"tests": {"T1": "x"}}, "T1 is a text; expected an object"),
         ({"tests": {"T1": {"input_args": "x"}}}, "input_args is a text"),
         ({"questions": {"onehop": "Who {4}?"}}, r"T1 has no input for \{4\}"),
@@ -202,23 +160,9 @@ def test_a_row_of_another_form_is_named(wrong: dict[str, Any], words: str, folde
         asked(_project(folder))
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        ({"needles": None}, "evaluation.benchmark_files", r"nolima\.needles: .*noncommercial"),
-        ({"needles": "no.json"}, "data.missing", r"nolima\.needles: .*amodaresi/NoLiMa"),
-        ({"haystack": None}, "evaluation.benchmark_files", r"nolima\.haystack: .*rand_shuffle"),
-        ({"lengths": [10_000_000]}, "evaluation.length", r"nolima\.lengths: 10000000 tokens"),
-    ],
-)
-def test_missing_files_and_too_long_prompts_are_named(
-    options: dict[str, Any], code: str, words: str, folder: Path
-) -> None:
-    with refused(code, words):
-        scored_benchmarks(_project(folder, **options))
-
-
-def test_a_book_that_is_too_short_is_named_before_any_model_runs(folder: Path) -> None:
+def test_lengths_beyond_the_prompt_and_books_that_are_too_short_are_named_before_any_model_runs(folder: Path) -> None:
+    with refused("evaluation.length", r"nolima\.lengths: 10000000 tokens"):
+        scored_benchmarks(_project(folder, lengths=[10_000_000]))
     (folder / "books" / "book_2.txt").write_text("short\n")
     config = _project(folder)
     with refused("evaluation.length", r"nolima\.lengths: book_2\.txt has 6 tokens, too few for 1,000"):

@@ -10,28 +10,15 @@ from typing import Any
 import pytest
 
 from gateau_dagster.features.evaluation.benchmark import Materials, Question
-from gateau_dagster.features.evaluation.benchmarks.ruler import IN_ESSAYS, OFFLINE, largest
+from gateau_dagster.features.evaluation.benchmarks.ruler import IN_ESSAYS, OFFLINE
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from tests.features.evaluation import official
 from tests.features.evaluation.builders import asked, chosen, project, values
-from tests.features.evaluation.ruler_files import published_sample, write_documents, write_ruler
+from tests.features.evaluation.ruler_files import published_sample
+from tests.features.evaluation.suites import RULER_FILES, Words, folder_of
 from tests.kit.error_codes import refused
 
-
-class Words:
-    """A tokenizer of one token a word."""
-
-    def __call__(self, text: str, **_: Any) -> Any:
-        return {"input_ids": text.split()}
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Materials, "base_tokenizer", lambda _: Words())
-    write_ruler(tmp_path / "ruler")
-    (tmp_path / "essays").mkdir()
-    (tmp_path / "essays" / "one.txt").write_text("It was so. They said it.\nIt was not! " * 30)
-    return tmp_path
+folder = folder_of("ruler")
 
 
 def _found(folder: Path, task: str, *, length: int = 700, samples: int = 3, **options: Any) -> list[Question]:
@@ -119,18 +106,6 @@ def test_a_length_without_room_is_named(folder: Path) -> None:
         _found(folder, "cwe", length=60)
 
 
-def test_the_settings_follow_the_published_files(folder: Path) -> None:
-    config = project(folder, "ruler", official="ruler")
-    settings = chosen(config).settings()
-    constants = folder / "ruler" / "scripts" / "data" / "synthetic" / "constants.py"
-    constants.write_text(constants.read_text().replace("Track.", "Follow."))
-    assert chosen(config).settings() != settings
-
-
-def test_the_largest_size_is_found_by_halving() -> None:
-    assert [largest(3, lambda size, most=most: size <= most) for most in (2, 3, 4, 17, 1000)] == [0, 3, 4, 17, 1000]
-
-
 _FORMS = (
     (r"One of the special magic (\w+) for .+ is: \S+?\.$", r"NEEDLE \1"),
     (r"(for) .+ (mentioned)", r"\1 KEY \2"),
@@ -183,20 +158,12 @@ def test_the_form_is_the_published_code_s(task: str, tmp_path: Path, monkeypatch
 # RULER's questions over documents: those that answer one are among what is shown, as the published code shows them.
 
 
-FILES = {"qa_1": {"squad": "squad.json"}, "qa_2": {"hotpotqa": "hotpotqa.json"}}
+FILES = {"qa_1": "squad", "qa_2": "hotpotqa"}
 
 
-@pytest.fixture
-def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Materials, "base_tokenizer", lambda _: Words())
-    write_ruler(tmp_path / "ruler")
-    write_documents(tmp_path)
-    return tmp_path
-
-
-def _over_documents(documents: Path, task: str, length: int, **options: Any) -> list[Question]:
-    own = {"official": "ruler", "tasks": [task], "lengths": [length], "samples": 3, **FILES[task]}
-    return asked(project(documents, "ruler", **{**own, **options}))
+def _over_documents(folder: Path, task: str, length: int, **options: Any) -> list[Question]:
+    own = {"official": "ruler", "tasks": [task], "lengths": [length], "samples": 3, FILES[task]: f"{FILES[task]}.json"}
+    return asked(project(folder, "ruler", **{**own, **options}))
 
 
 def _shown(text: str) -> list[str]:
@@ -206,8 +173,8 @@ def _shown(text: str) -> list[str]:
     return [name for _, name in found]
 
 
-def test_an_article_s_paragraphs_come_first(documents: Path) -> None:
-    few, some, all_of_them = (_over_documents(documents, "qa_1", length) for length in (250, 600, 3000))
+def test_an_article_s_paragraphs_come_first(folder: Path) -> None:
+    few, some, all_of_them = (_over_documents(folder, "qa_1", length) for length in (250, 600, 3000))
     for number, question in enumerate(few):
         names = _shown(question.turns[0])
         assert question.turns[0].endswith(f"Question: What does a{number} say?") and question.prefill == " It is:"
@@ -219,41 +186,41 @@ def test_an_article_s_paragraphs_come_first(documents: Path) -> None:
     assert all(len(_shown(question.turns[0])) > len({*_shown(question.turns[0])}) == 30 for question in all_of_them)
 
 
-def test_passages_of_a_question_are_among_others(documents: Path) -> None:
-    for number, question in enumerate(_over_documents(documents, "qa_2", 600)):
+def test_passages_of_a_question_are_among_others(folder: Path) -> None:
+    for number, question in enumerate(_over_documents(folder, "qa_2", 600)):
         names = _shown(question.turns[0])
         assert {f"h{place}" for place in range(number, number + 4)} < {*names}
         assert question.references == (f"h{number}7",)
 
 
-def test_without_their_files_they_are_left_out(documents: Path) -> None:
+def test_without_their_files_they_are_left_out(folder: Path) -> None:
     options: dict[str, Any] = {"official": "ruler", "lengths": [700], "samples": 1}
-    assert not any("qa" in each.group for each in asked(project(documents, "ruler", **options)))
-    found = asked(project(documents, "ruler", **options, **FILES["qa_1"], **FILES["qa_2"]))
+    assert not any("qa" in each.group for each in asked(project(folder, "ruler", **options)))
+    found = asked(project(folder, "ruler", **options, **RULER_FILES))
     assert {"qa_1/700", "qa_2/700"} < {each.group for each in found}
 
 
-def test_one_of_the_right_answers_is_enough(documents: Path) -> None:
-    config = project(documents, "ruler", official="ruler", tasks=["qa_1"], lengths=[600], samples=2, **FILES["qa_1"])
+def test_one_of_the_right_answers_is_enough(folder: Path) -> None:
+    config = project(folder, "ruler", official="ruler", tasks=["qa_1"], lengths=[600], samples=2, squad="squad.json")
     first, second = asked(config)
     worth = values(config, [first, second], {first.question_id: "It is A08.", second.question_id: "a0"})
     assert worth == {first.question_id: 100.0, second.question_id: 0.0}
 
 
 @pytest.mark.parametrize("content", ['[{"title": 1}]', '{"data": [{"paragraphs": [{"qas": 5}]}]}', '{"data": []}'])
-def test_another_file_is_named(content: str, documents: Path) -> None:
-    (documents / "squad.json").write_text(content)
+def test_another_file_is_named(content: str, folder: Path) -> None:
+    (folder / "squad.json").write_text(content)
     with refused("evaluation.benchmark_data", r"ruler\.squad.*https://rajpurkar"):
-        _over_documents(documents, "qa_1", 600)
+        _over_documents(folder, "qa_1", 600)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("task", FILES)
-def test_they_are_shown_as_by_the_published_code(task: str, documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_shown_as_by_the_published_code(task: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own script beside ours: the same question, as many documents, in the same words."""
     own = {"official": str(official.code("RULER")), "samples": 1}
-    theirs = published_sample(task, documents, length=700, monkeypatch=monkeypatch)
-    (ours,) = _over_documents(documents, task, 700, **own)
+    theirs = published_sample(task, folder, length=700, monkeypatch=monkeypatch)
+    (ours,) = _over_documents(folder, task, 700, **own)
     assert ours.prefill == theirs["answer_prefix"] and [*ours.references] == theirs["outputs"]
 
     def parts(text: str) -> list[str]:
@@ -263,6 +230,6 @@ def test_they_are_shown_as_by_the_published_code(task: str, documents: Path, mon
 
     both = [parts(text) for text in (ours.turns[0], theirs["input"])]
     assert both[0][:2] == both[1][:2] and len(both[0]) == len(both[1])
-    known = json.dumps(json.loads((documents / f"{next(iter(FILES[task]))}.json").read_text()))
+    known = json.dumps(json.loads((folder / f"{FILES[task]}.json").read_text()))
     assert all(shown.split("\n")[-1].split(".")[0] in known for shown in both[0][2:])
     assert len(_shown(ours.turns[0])) == len(_shown(theirs["input"]))

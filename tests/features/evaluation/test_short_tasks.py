@@ -150,15 +150,3 @@ def test_data_on_s3_that_are_not_there_are_named(bucket: str, tmp_path: Path, mo
     assert isinstance(options, short_tasks.ShortTasksOptions)
     with pytest.raises(GateauError, match=r"short_tasks\.data: .*Rowan/hellaswag.*hf download Rowan/hellaswag"):
         short_tasks.local_data(options.tasks[0], options, config)
-
-
-def test_the_published_settings() -> None:
-    shots = {task.task: (task.shots, task.metric) for task in short_tasks.PUBLISHED}
-    assert shots == {
-        "hellaswag": (10, "acc_norm"),
-        "mmlu": (5, "acc"),
-        "arc_challenge": (25, "acc_norm"),
-        "winogrande": (5, "acc"),
-        "gsm8k": (5, "exact_match"),
-        "truthfulqa_mc2": (0, "acc"),
-    }

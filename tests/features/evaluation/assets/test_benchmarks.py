@@ -1,7 +1,7 @@
 """Benchmarks ask what is unanswered, grade it, and measure the models."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +14,15 @@ import yaml
 from gateau_dagster import tables
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.base import Section
-from gateau_dagster.features.evaluation import benchmarks
 from gateau_dagster.features.evaluation.assets.benchmarks import answer_questions, materials, measured_models
-from gateau_dagster.features.evaluation.benchmark import Materials, Measured, Question, QuestionBenchmark
+from gateau_dagster.features.evaluation.benchmark import (
+    Materials,
+    Measured,
+    PageFigure,
+    PageSection,
+    Question,
+    QuestionBenchmark,
+)
 from gateau_dagster.features.evaluation.generation.answering import (
     Answer,
     AnsweringResult,
@@ -27,8 +33,11 @@ from gateau_dagster.features.evaluation.generation.in_process import InProcess
 from gateau_dagster.features.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.features.evaluation.registry import all_benchmarks, scored_benchmarks
 from gateau_dagster.models.loading import load_model
+from gateau_dagster.plotting import new_figure
 from gateau_dagster.progress import silent
+from gateau_dagster.readable import PageAmount, PageChart
 from gateau_dagster.storage import Stamp, Store
+from gateau_dagster.tables import Column
 from tests.assets.harness import Made, Pipeline, in_place, pipeline_on, value_of
 from tests.features.evaluation.builders import answers as given
 from tests.features.evaluation.builders import write_jsonl
@@ -36,7 +45,8 @@ from tests.features.evaluation.engines import Noting, question
 from tests.features.evaluation.experiment_builders import Unmeasured
 from tests.features.evaluation.mt_bench_files import NO_MATERIALS
 from tests.features.evaluation.quiz import with_quiz
-from tests.features.evaluation.test_longbench import row, write_prompts
+from tests.features.evaluation.suites import longbench_row as row
+from tests.features.evaluation.suites import write_prompts
 from tests.kit.fake_server import Reply, answering, completion, refusal
 from tests.kit.project import change_config, make_project, sample
 from tests.kit.ray_cluster import ray_cluster
@@ -328,62 +338,46 @@ def test_what_another_benchmark_asked_is_not_asked_again(tmp_path: Path) -> None
     assert len(other.asked) == 5
 
 
-EXAM = """
-import polars as pl
-
-from gateau_dagster.config.base import Section
-from gateau_dagster.features.evaluation.benchmark import Measured, MeasuredBenchmark
-from gateau_dagster.features.evaluation.benchmark import PageFigure, PageSection
-from gateau_dagster.readable import PageAmount, PageChart
-from gateau_dagster.plotting import new_figure
-from gateau_dagster.tables import Column
-
-COLUMNS = (Column(name="model", dtype=pl.String(), description="A model."),)
-
-
-class Exam(MeasuredBenchmark):
-    name = __name__.rpartition(".")[2]
-    title = "An exam"
-    description = "Of a test."
-    unit = "%"
+class Exam(Unmeasured):
+    name = "exam"
     options: Section
-    columns = COLUMNS
+    columns = (Column(name="model", dtype=pl.String(), description="A model."),)
 
-    def measure(self, materials, variant):
+    def measure(self, materials: Materials, variant: str) -> Measured:
         return Measured(table=pl.DataFrame({"model": [variant]}))
 
-    def compare(self, measured):
+    def compare(self, measured: Mapping[str, Measured]) -> Measured:
         return Measured(table=pl.concat(each.table for each in measured.values()))
 
-    def section(self, table):
-        chart = PageChart(name="Points (%)", amounts=[PageAmount(name=name, value=5.0) for name in table["model"]])
+    def section(self, table: pl.DataFrame) -> PageSection:
         figure = PageFigure(name="large", draw=lambda: new_figure("large")[0], alt="", caption="")
-        return PageSection(sentences=[], figures=[figure], chart=CHART)
-"""
+        return PageSection(sentences=[], figures=[figure], chart=self.chart(table))
+
+    def chart(self, table: pl.DataFrame) -> PageChart | None:
+        return PageChart(name="Points (%)", amounts=[PageAmount(name=name, value=5.0) for name in table["model"]])
 
 
-@pytest.mark.parametrize("has_chart", [True, False])
+class ExamWithoutChart(Exam):
+    def chart(self, table: pl.DataFrame) -> PageChart | None:
+        return None
+
+
+@pytest.mark.parametrize("kind", [Exam, ExamWithoutChart])
 def test_its_chart_stands_in_place_and_its_figures_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_chart: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exam]
 ) -> None:
-    (tmp_path / "benchmarks").mkdir()
-    name = f"exam_{has_chart}".lower()  # a module's name is taken once in a process
-    (tmp_path / "benchmarks" / f"{name}.py").write_text(EXAM.replace("CHART)", "chart)" if has_chart else "None)"))
-    monkeypatch.setattr(benchmarks, "__path__", [*benchmarks.__path__, str(tmp_path / "benchmarks")])
-    all_benchmarks.cache_clear()
-    try:
-        file = make_project(tmp_path / "project", samples=4, shards=1, training=True, evaluation={"benchmarks": [name]})
-        with pipeline_on(file) as pipeline:
-            checkpoint = Stamp(fingerprint="f", content="c").to_json()
-            pipeline.state().store.files.write("checkpoint/gateau.json", checkpoint.encode())
-            done = pipeline.make(f"evaluation/{name}")
-    finally:
-        all_benchmarks.cache_clear()
+    known: Any = all_benchmarks()
+    monkeypatch.setitem(known, "exam", kind)
+    file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation={"benchmarks": ["exam"]})
+    with pipeline_on(file) as pipeline:
+        checkpoint = Stamp(fingerprint="f", content="c").to_json()
+        pipeline.state().store.files.write("checkpoint/gateau.json", checkpoint.encode())
+        done = pipeline.make("evaluation/exam")
     (event,) = done.get_asset_materialization_events()
     metadata = event.materialization.metadata
     assert str(metadata["large"].value).startswith("![") and not in_place(metadata["large"])
-    assert ("points" in metadata) is has_chart
-    assert not has_chart or in_place(metadata["points"])
+    assert ("points" in metadata) is (kind is Exam)
+    assert kind is not Exam or in_place(metadata["points"])
 
 
 def test_progress_is_that_over_both_models() -> None:
