@@ -72,38 +72,6 @@ def test_a_question_without_an_answer_is_not_asked_on_and_says_why() -> None:
     assert engine.asked == [("two", 0, ()), ("one", 0, ())]
 
 
-def test_each_group_is_saved_before_the_next_is_asked() -> None:
-    saved: list[Row] = []
-    questions = [question(f"q{n}") for n in range(5)]
-
-    def late(asked: Any) -> str:
-        if len(saved) == 4:
-            raise RuntimeError("ends")
-        return "yes"
-
-    with pytest.raises(RuntimeError, match="ends"):
-        answered(questions, Noting(late), saved=saved)
-    assert [row["question_id"] for row in saved] == ["q0", "q1", "q2", "q3"]
-    rest = Noting()
-    assert len(answered(questions, rest, saved).kept) == 4 and rest.asked == [("q4", 0, ())]
-
-
-def test_progress_tells_questions_done_and_time_left() -> None:
-    seen: list[tuple[float, float | None, float | None]] = []
-
-    def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
-        assert unit == "questions"
-        if "from" not in note:
-            seen.append((done, total, left))
-
-    refused = question("no")
-    engine = Noting(lambda asked: None if asked.question.question_id == "no" else "yes")
-    answer_all([TWO, ONE, refused], (), lambda: engine, save=lambda _: None, progress=progress)
-    assert seen[0] == (0, 3, None)
-    assert [done for done, *_ in seen] == [0, 1, 2, 2, 3]
-    assert seen[-1][2] == 0 and all(left is not None and left >= 0 for *_, left in seen[1:])
-
-
 def test_progress_tells_what_is_at_work_before_the_first_answer_and_of_turns_that_are_answered() -> None:
     seen: list[tuple[float, str]] = []
 

@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 from matplotlib.colors import to_hex
 
-from gateau_dagster.features.evaluation.statistics.compare import Outcomes
-from gateau_dagster.features.evaluation.statistics.experiment_plots import by_group, grids, outcome_bars, over_amounts
+from gateau_dagster.features.evaluation.statistics.experiment_plots import grids, over_amounts
 from gateau_dagster.features.evaluation.statistics.experiment_plots import values_and_differences as drawn
 from gateau_dagster.features.evaluation.statistics.results import amounts
 from gateau_dagster.features.report.build import stack
@@ -38,11 +37,6 @@ def test_on_a_phone_both_panels_name_the_models() -> None:
     assert right.yaxis.get_tick_params()["labelleft"]
 
 
-def test_without_differences_there_is_one_panel() -> None:
-    rows = QUIZ.rows.with_columns(difference=pl.lit(None, pl.Float64))
-    assert len(drawn(rows, title="t", unit="%", reference="gone", bounds=WITHIN).axes) == 1
-
-
 def test_a_series_is_a_line_over_its_amounts_and_others_are_level() -> None:
     (axis,) = over_amounts(amounts(QUIZ), title="t", unit="%", bounds=WITHIN).axes
     robust, random, *level = axis.lines
@@ -58,17 +52,6 @@ def test_names_of_equal_models_stand_apart() -> None:
     first, second = (text.get_position()[1] for text in axis.texts)
     bottom, top = axis.get_ylim()
     assert first == 50.0 and second - first >= 0.06 * (top - bottom)
-
-
-def test_outcomes_fill_each_bar() -> None:
-    (axis,) = outcome_bars([Outcomes(name="a", better=0.5, equal=0.3, worse=0.2)], title="t", reference="b").axes
-    assert [bar.get_width() for bar in axis.patches] == pytest.approx([50, 30, 20])  # type: ignore[attr-defined]
-
-
-def test_groups_stand_in_their_order() -> None:
-    (axis,) = by_group(["0–4k", "8k+"], [("a", [1.0, 2.0]), ("b", [2.0, 1.0])], title="t", heading="h", unit="%").axes
-    assert [text.get_text() for text in axis.get_xticklabels()] == ["0–4k", "8k+"]
-    assert [list(line.get_ydata()) for line in axis.lines] == [[1, 2], [2, 1]]  # type: ignore[arg-type]
 
 
 def test_grids_share_a_scale_and_gaps_stay_blank() -> None:

@@ -26,7 +26,6 @@ from gateau_dagster.features.evaluation.benchmarks.heldout import (
     heldout_ids,
     heldout_sentence,
 )
-from gateau_dagster.features.evaluation.registry import chosen_benchmarks
 from tests.features.evaluation.builders import heldout_table, loaded, sample, slow_nll
 from tests.kit.error_codes import refused
 from tests.kit.project import configured
@@ -42,17 +41,12 @@ def _frames(lengths: dict[str, int]) -> tuple[pl.DataFrame, pl.DataFrame]:
     return reserved, pl.DataFrame({"sample_id": list(lengths), "context_tokens": list(lengths.values())})
 
 
-@pytest.mark.parametrize(("tokens", "label"), [(0, "0–10"), (10, "0–10"), (11, "11–2,000"), (2001, "over 2,000")])
-def test_an_upper_end_belongs_to_its_range(tokens: int, label: str) -> None:
-    buckets = Buckets.of([2000, 10, 10])
-    assert buckets.labels[buckets.index(tokens)] == label
-
-
 @given(ends=st.lists(st.integers(1, 50), min_size=1, max_size=5), tokens=st.integers(0, 60))
 def test_index_is_the_count_of_ends_below(ends: list[int], tokens: int) -> None:
     buckets = Buckets.of(ends)
     assert buckets.index(tokens) == sum(end < tokens for end in set(ends))
     assert len(buckets.labels) == len(set(ends)) + 1
+    assert Buckets.of([2000, 10, 10]).labels == ("0–10", "11–2,000", "over 2,000")
 
 
 def test_ranges_give_alike_until_one_is_empty() -> None:
@@ -152,11 +146,6 @@ def test_context_lengths_are_those_of_the_tokenizer() -> None:
     assert found["context_tokens"].to_list() == [0, 5, 61]
 
 
-def test_what_its_table_is_made_from() -> None:
-    chosen = chosen_benchmarks(configured())["heldout"]
-    assert chosen.reads() == {"raw_long_sft": "fingerprint", "document_split": "content"}
-
-
 def _materials(
     samples: dict[str, Sample], asked: list[list[str]], *models: str, kept_out: str = "", max_length: int = 200
 ) -> Materials:
@@ -208,10 +197,6 @@ def test_a_variant_is_scored_on_the_same_samples() -> None:
     assert (reject.sample_id == "s01" and "210" in reject.reason) or "response alone take" in reject.reason
 
 
-def test_a_selection_of_everything_leaves_what_is_reserved() -> None:
-    assert "heldout" in chosen_benchmarks(configured(selection={"fraction": 1}))
-
-
 # Held-out perplexity in a sentence and in bars.
 
 
@@ -232,17 +217,6 @@ def test_heldout_sentence(tuned: float, words: str) -> None:
     assert "Over 3 samples" in heldout_sentence(table)
 
 
-def test_heldout_sentence_without_one_model() -> None:
-    assert "cannot be compared" in heldout_sentence(heldout_table().filter(model="base"))
-
-
-def test_bars_stand_beside_their_range_with_their_length() -> None:
-    axis = heldout_bars(TABLE).axes[0]
-    assert [bar.get_width() for bar in axis.patches] == [2.718, 2.5, 1.649]  # type: ignore[attr-defined]
-    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["0–9\n(4 samples)", "all\n(4 samples)"]
-    assert [text.get_text() for text in axis.texts] == ["2.72", "2.50", "1.65"]
-
-
 def test_large_perplexities_are_written_out() -> None:
     values = [12_345.6, 999.7, 100.0, 99.9]
     rows = [(f"{place}", "base", 1, 1.0, value) for place, value in enumerate(values)]
@@ -254,7 +228,3 @@ def test_the_chart_begins_with_all_samples() -> None:
     found = [(each.name, each.value, each.reference) for each in heldout_chart(TABLE).amounts]
     assert found == [("all base", 2.5, True), ("0–9 base", 2.718, True), ("0–9 checkpoint", 1.649, False)]
     assert not heldout_chart(TABLE.clear()).amounts
-
-
-def test_no_bars_without_samples() -> None:
-    assert heldout_bars(TABLE.clear()).axes[0].texts[0].get_text() == "no held-out sample could be scored"

@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -56,14 +55,11 @@ def slow(kind: str, one: GenerationRequest) -> Decoded:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_says_what_each_says_alone(kind: str) -> None:
     asked = wanted()
+    assert pads_left(tiny(kind)) or kind == "mamba"
     alone = [decode(tiny(kind), [one], ENDS)[0] for one in asked]
     assert alone == [slow(kind, one) for one in asked]
     if pads_left(tiny(kind)):
         assert decode(tiny(kind), asked, ENDS) == alone
-
-
-def test_attention_allows_padding() -> None:
-    assert pads_left(tiny("llama")) and pads_left(tiny("gemma3_text")) and pads_left(tiny("gpt2"))
 
 
 def test_a_sampled_answer_is_the_same_in_any_company() -> None:
@@ -75,24 +71,6 @@ def test_a_sampled_answer_is_the_same_in_any_company() -> None:
     assert decode(tiny(), mixed, ENDS) == [decode(tiny(), [wanted()[0]], ENDS)[0], together[1]]
     other = [GenerationRequest(ids=one.ids, generation=one.generation, draws=f"4{one.draws}") for one in asked]
     assert decode(tiny(), other, ENDS) != together
-
-
-@pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 1.0), (2.0, 0.8)])
-def test_draws_follow_the_chances(temperature: float, top_p: float) -> None:
-    generation = Generation(max_new_tokens=1, temperature=temperature, top_p=top_p)
-    ids, draws = tokenizer().encode("the ledger"), 600
-    asked = [GenerationRequest(ids=ids, generation=generation, draws=str(n)) for n in range(draws)]
-    drawn = Counter(each.text for each in decode(tiny(), asked, frozenset()))
-    chances = torch.softmax(next_chances("llama", ids) / temperature, -1).tolist()
-    expected, kept = Counter[str](), 0.0
-    for token in sorted(range(len(chances)), key=lambda each: -chances[each]):
-        if kept < top_p:
-            expected[str(tokenizer().decode([token], skip_special_tokens=True))] += chances[token]
-            kept += chances[token]
-    assert drawn.keys() <= expected.keys()
-    for said, weight in expected.most_common(3):
-        share = weight / kept
-        assert abs(drawn[said] / draws - share) < 4 * math.sqrt(share * (1 - share) / draws)
 
 
 def test_a_stop_ends_a_row_before_it_and_no_other() -> None:
@@ -121,18 +99,23 @@ def test_no_default_of_a_checkpoint_counts() -> None:
         own.update(**before)
 
 
-def test_a_draw_is_looked_up_as_written_down() -> None:
-    """One token: the uniform number's place among the cumulated chances."""
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.3, 1.0), (0.7, 1.0), (2.0, 0.8), (1.0, 0.2)])
+def test_a_draw_is_looked_up_as_written_down(temperature: float, top_p: float) -> None:
+    """One token: the uniform number's place among the cumulated chances, of the tokens before `top_p` is reached."""
     ids = tokenizer().encode("the ledger")
-    chances = torch.softmax(next_chances("llama", ids) / 1.3, -1)
-    for draws in ("a", "b", "c", "d"):
-        number, total = random.Random(draws).random(), 0.0
-        for token in sorted(range(len(chances)), key=lambda each: (-chances[each].item(), each)):
-            total += chances[token].item()
-            if total > number:
-                break
-        one = GenerationRequest(ids=ids, generation=Generation(max_new_tokens=1, temperature=1.3), draws=draws)
-        assert decode(tiny(), [one], frozenset())[0].text == tokenizer().decode([token])
+    chances = torch.softmax(next_chances("llama", ids) / temperature, -1).tolist()
+    order, kept = sorted(range(len(chances)), key=lambda each: (-chances[each], each)), list[int]()
+    while math.fsum(chances[each] for each in kept) < top_p and len(kept) < len(order):
+        kept.append(order[len(kept)])
+    generation = Generation(max_new_tokens=1, temperature=temperature, top_p=top_p)
+    for draws in map(str, range(20)):
+        left = random.Random(draws).random() * math.fsum(chances[each] for each in kept)
+        wanted = next(
+            (each for place, each in enumerate(kept) if sum(map(chances.__getitem__, kept[: place + 1])) > left)
+        )
+        one = GenerationRequest(ids=ids, generation=generation, draws=draws)
+        said = decode(tiny(), [one], frozenset())[0].text
+        assert said == tokenizer().decode([wanted], skip_special_tokens=True)
 
 
 # The engine of this process: batches, memory that does not suffice, questions that cannot be shown.
@@ -181,13 +164,10 @@ def test_it_says_what_is_at_work_while_a_batch_is_answered() -> None:
     asked = asked_of(3)
     (group,) = engine(2000).answers(asked, {each.question.question_id for each in asked}, notes.append)
     answers = [each for each in group if isinstance(each, Answer)]
-    assert notes[:3] == [f"question {number} of 3 into tokens" for number in (1, 2, 3)]
+    assert len(notes) > 4 and notes[0] == "question 1 of 3 into tokens"
     assert notes[3] == f"3 questions side by side: reading {sum(each.prompt_tokens for each in answers)} tokens"
     longest = max(each.answer_tokens for each in answers)
     assert notes[4:] == [f"3 questions side by side: token {said} of at most 7" for said in range(1, longest + 1)]
-    notes.clear()
-    list(engine(1).answers(asked[:1], {asked[0].question.question_id}, notes.append))
-    assert notes[1].startswith("1 question: reading ") and notes[-1].startswith("1 question: token ")
 
 
 def test_what_is_answered_already_changes_no_batch() -> None:

@@ -22,20 +22,17 @@ from gateau_dagster.features.evaluation.benchmarks.needle import (
     NeedleOptions,
     NeedlePair,
     build_haystack,
-    default_pairs,
     insert_needle,
     needle_chart,
     needle_heatmaps,
-    needle_sentences,
     score_answer,
     sentences_of,
 )
-from gateau_dagster.features.evaluation.registry import chosen_benchmarks
 from gateau_dagster.models import forward
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.progress import Progress, silent
-from tests.features.evaluation.builders import loaded, needle_table, sample, vocabulary
+from tests.features.evaluation.builders import loaded, sample, vocabulary
 from tests.kit.error_codes import refused
 from tests.kit.project import configured
 
@@ -49,18 +46,9 @@ TABLE = pl.DataFrame(
 )
 
 
-def test_needle_sentences() -> None:
-    nll = pl.when(pl.col("model") == "base").then(2.5).otherwise(1.25)
-    table = needle_table().with_columns(answer_nll=nll)
-    found, sure = needle_sentences(table)
-    assert "prompts of 512 to 1,024 tokens, base finds 25.0\u00a0%, checkpoint finds 75.0\u00a0%." in found
-    assert "in nats per token: base 2.50, checkpoint 1.25;" in sure
-    alone, _ = needle_sentences(table.filter((pl.col("model") == "base") & (pl.col("length") == 512)))
-    assert "prompts of 512 tokens, base finds" in alone and "checkpoint" not in alone
-
-
 def test_heatmap_has_depth_down_and_length_across_and_gaps_stay_blank() -> None:
     left, right = needle_heatmaps(TABLE).axes
+    assert left.images[0].get_clim() == (0, 1), "models share one scale"
     grid = np.ma.getdata(np.ma.asarray(left.images[0].get_array()))
     np.testing.assert_array_equal(grid, [[0.75, np.nan], [1.0, 0.25]])
     assert [text.get_text() for text in left.texts] == ["75 %", "100 %", "25 %"]
@@ -72,12 +60,6 @@ def test_heatmap_has_depth_down_and_length_across_and_gaps_stay_blank() -> None:
 def test_the_chart_begins_with_the_longest_prompts_and_takes_the_mean_over_depths() -> None:
     found = [(each.name, each.value, each.reference) for each in needle_chart(TABLE).amounts]
     assert found == [("1,000 base", 0.25, True), ("500 base", 0.875, True)]
-
-
-def test_both_models_share_one_scale() -> None:
-    both = pl.concat([TABLE, TABLE.with_columns(model=pl.lit("checkpoint"))])
-    limits = [axis.images[0].get_clim() for axis in needle_heatmaps(both).axes]
-    assert limits == [(0, 1), (0, 1)]
 
 
 KEYS, VALUES = vocabulary()[100:103], vocabulary()[110:114]
@@ -235,19 +217,6 @@ def test_other_braces_in_a_template_are_left_alone_and_an_empty_answer_is_an_err
         _prompts(empty)
 
 
-def test_default_pairs_are_cities_with_seven_digit_numbers() -> None:
-    pairs = default_pairs()
-    assert pairs == default_pairs()
-    assert len({value for pair in pairs for value in pair.values}) == 80
-    assert all(len(value) == 7 and value.isdigit() for pair in pairs for value in pair.values)
-
-
-def test_what_its_table_is_made_from() -> None:
-    chosen = chosen_benchmarks(configured())["needle"]
-    assert chosen.reads() == {"raw_long_sft": "fingerprint"}
-    assert chosen_benchmarks(configured(training={"seed": 7}))["needle"].settings() == {"training.seed": 7}
-
-
 def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once() -> None:
     read, asked = [], []
 
@@ -296,11 +265,8 @@ def test_the_needle_is_whole_and_at_its_depth(hay: list[int], depth: float) -> N
 
 @pytest.mark.parametrize("key", ["Lisbon", "lisbon", " LISBON "])
 def test_sentences_that_name_the_key_are_out_and_longer_words_stay(key: str) -> None:
+    assert _HAY.without(".*") == _HAY, "a key is no pattern"
     assert [text for text, _ in _HAY.without(key).sentences] == ["one two. ", "Lisbons? ", "x"]
-
-
-def test_a_key_is_no_pattern() -> None:
-    assert _HAY.without(".*") == _HAY
 
 
 def test_tokens_go_round_from_a_drawn_sentence() -> None:
