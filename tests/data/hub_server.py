@@ -35,7 +35,6 @@ def _entries(files: dict[str, bytes], folder: str, recursive: bool) -> list[dict
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     datasets: Datasets
-    fail_with: dict[str, int]
     given: Mapping[str, Given]
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -62,9 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
             r"^(?:/api)?/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info|resolve)/([^/]+)(?:/(.*))?)?$", path
         )
         name, action, revision, rest = match.groups() if match else ("", None, None, None)
-        if name in self.fail_with:
-            self._send(self.fail_with[name], b"{}", {})
-        elif name not in self.datasets:
+        if name not in self.datasets:
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
         elif revision not in (None, "main"):
             self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
@@ -110,16 +107,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hub_server(
-    datasets: Datasets, fail_with: dict[str, int], given: Mapping[str, Given] | None = None
-) -> Iterator[str]:
-    """Serve `datasets` ({'owner/name': {path: content}}); those in `fail_with` answer with that status.
+def hub_server(datasets: Datasets, given: Mapping[str, Given]) -> Iterator[str]:
+    """Serve `datasets` ({'owner/name': {path: content}}).
 
     given: answers by a pattern of method and path; the caller may change them.
     """
-    handler = type(
-        "Handler", (_Handler,), {"datasets": datasets, "fail_with": fail_with, "given": {} if given is None else given}
-    )
+    handler = type("Handler", (_Handler,), {"datasets": datasets, "given": given})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -24,7 +24,7 @@ from gateau_dagster.data.sources import (
 from gateau_dagster.errors import GateauError, TransientError
 from tests.kit.error_codes import refused
 
-from .hub_server import Datasets, hub_server
+from .hub_server import Datasets, Given, hub_server
 from .inputs import explicit, jsonl, packed, parquet, put
 
 Put = Callable[[str, bytes], None]
@@ -359,10 +359,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Datasets]:
             },
         },
         "lab/csv": {"train.csv": b"a,b"},
-        "lab/private": {},
-        "lab/down": {},
     }
-    with hub_server(datasets, {"lab/private": 403, "lab/down": 500}) as endpoint:
+    given: dict[str, Given] = {"lab/private": (403, b"{}", {}), "lab/down": (500, b"{}", {})}
+    with hub_server(datasets, given) as endpoint:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
         # Derived from the end point when huggingface_hub is imported.
         template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"

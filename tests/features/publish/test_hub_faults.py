@@ -120,7 +120,7 @@ def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str,
     """Yield what a hub with a data set of two samples answers instead, by a pattern of the request."""
     answers: dict[str, Given] = {}
     content = {DATA: {"long.jsonl": jsonl(explicit("a"), explicit("b"))}}
-    with hub_server(content, {}, answers) as address:
+    with hub_server(content, answers) as address:
         monkeypatch.setenv("HF_ENDPOINT", address)
         for name, value in {
             "ENDPOINT": address,
