@@ -153,6 +153,32 @@ def inputs(count: int = 30, **changes: Any) -> ReportInputs:
     return ReportInputs(**(fields | changes))
 
 
+WITHOUT = 4  # samples that the method cannot score
+
+
+def by_method(method: str = "length", count: int = 30, *, lengths: bool = False, **changes: Any) -> ReportInputs:
+    """A run by a method that scores all but the last samples; `lengths`: theta_B has counted tokens."""
+    ids = raw(count)["sample_id"]
+    rng = np.random.default_rng(3)
+    values = [round(float(value), 1) for value in rng.random(count - WITHOUT)]
+    own = pl.DataFrame(
+        {"sample_id": ids, "score": [*values, *[None] * WITHOUT]}, schema_overrides={"score": pl.Float64}
+    )
+    chosen = own.drop_nulls().sort("score", "sample_id", descending=[True, False]).head(3).select("sample_id")
+    tokens = pl.DataFrame(
+        {"sample_id": ids, "context_tokens": range(count), "response_tokens": range(count), "perplexity": [1.5] * count}
+    )
+    given = {
+        "config": configured(selection={"ground_truth": ["far"], "method": method}),
+        "method_scores": own,
+        "lengths": tokens if lengths else None,
+        "combined_scores": None,
+        "selected_subset": chosen,
+        "efforts": {},
+    }
+    return replace(inputs(count), **(given | changes))
+
+
 def html_of(given: ReportInputs) -> str:
     """The page with its figures."""
     comparison = compare(given)

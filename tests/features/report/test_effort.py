@@ -4,7 +4,7 @@ import pytest
 
 from gateau_dagster.features.report.effort import efforts_by_asset, table_efforts
 from gateau_dagster.storage import Stamp
-from tests.features.report.builders import effort, inputs, page_of
+from tests.features.report.builders import effort
 
 
 def test_sums() -> None:
@@ -35,10 +35,3 @@ def test_only_scored_tables_that_exist() -> None:
     }
     found = {asset: len(shards) for asset, shards in efforts_by_asset(recorded).items()}
     assert found == {"cam": 1, "perplexity/x": 1, "cam_at/64": 2}
-
-
-def test_the_page_says_what_was_not_measured() -> None:
-    shards = {"cam": [effort(2.0), effort(3.0), {}], "perplexity/long": [{}]}
-    text = page_of(inputs(9, efforts=shards)).text("effort")
-    assert all(said in text for said in ("5.0 s", "cam: 1 shard of 3 without a measurement", "not measured"))
-    assert "all rows were kept, or nothing measured them" in page_of(inputs(9, efforts={})).text("absent")

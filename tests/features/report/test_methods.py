@@ -1,7 +1,6 @@
 """The section on methods: what it says, with none, one, two and many methods."""
 
 import math
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,15 +8,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from gateau_dagster.comparison.result import AttentionPoint, AttentionSweep, MethodComparison, Point, SegmentLengthSweep
-from gateau_dagster.comparison.sweeps import alpha_sweep
+from gateau_dagster.comparison.result import MethodComparison, Point, SegmentLengthSweep
 from gateau_dagster.config import PRESETS, Preset, SelectionConfig
 from gateau_dagster.features.report.build import MethodsSection, methods_section
 from gateau_dagster.features.report.drawings import method_drawings
 from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.selection.presets import terms, with_terms
 from tests.features.report.builders import NOT_A_NUMBER, Page, inputs, methods, page_of, raw, scores
-from tests.kit.project import configured
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
 
@@ -30,52 +27,12 @@ def _given(comparison: MethodComparison, **changes: Any) -> ReportInputs:
     return inputs(30, methods=comparison, **changes)
 
 
-def test_one_method_is_described_and_the_others_are_pointed_to() -> None:
-    text = _page(methods(names=("gateau",))).text("methods")
-    assert "Here gateau scored 30 of 30 samples." in text
-    assert "selection.compare" in text
-    assert "What does each prefer?" in text
-    assert "Do they agree?" not in text
-
-
-@pytest.fixture(scope="module")
-def four() -> str:
-    """The section on four methods."""
-    return _page(methods()).text("methods")
-
-
-def test_every_method_stands_with_its_title_and_source_and_every_pair_with_its_correlations(four: str) -> None:
-    assert "4 methods scored the same 30 samples; gateau decided this run's selection." in four
-    assert four.count("What a high score means.") == 4 and four.count("A paper, Eq. 1") == 4
-    assert "gateau selects" in four and "6 pairs of methods as a table" in four
-    for pair in methods().pairs[:2]:
-        assert pair.kendall is not None and f"{pair.spearman:z.2f}{pair.kendall:z.2f}".replace("-", "−") in four
-
-
-def test_findings_name_the_closest_the_furthest_and_what_cannot_be_scored(four: str) -> None:
-    comparison, found = methods(), four
-    pairs = {frozenset((p.first, p.second)): p for p in comparison.pairs if p.spearman is not None}
-    alike = max(pairs.values(), key=lambda pair: pair.spearman or 0)
-    assert f"Most alike: {alike.first} and {alike.second}, with a rank correlation of {alike.spearman:.2f}." in found
-    assert "nothing cannot score any sample" in found
-    most = max(("ladm", "length"), key=lambda name: pairs[frozenset(("gateau", name))].overlaps[-1].overlap or 0)
-    assert f"Among the first 3, as many as are chosen, gateau has most in common with {most}: " in found
-    assert "where chance gives 10 %" in found
-
-
 def test_findings_name_no_correlation_over_a_few_samples() -> None:
     comparison = methods()
     least = min(comparison.pairs, key=lambda pair: 1.0 if pair.spearman is None else pair.spearman)
     pairs = tuple(replace(pair, common=2, spearman=-1.0) if pair is least else pair for pair in comparison.pairs)
     found = MethodsSection(comparison=replace(comparison, pairs=pairs), disputed=[]).extremes
     assert found is not None and {found[1].first, found[1].second} != {least.first, least.second}
-
-
-def test_a_method_that_misses_a_few_is_said_to() -> None:
-    comparison = methods()
-    facts = tuple(replace(one, scored=29) if one.name == "ladm" else one for one in comparison.methods)
-    found = _page(replace(comparison, methods=facts)).text("methods")
-    assert "ladm cannot score 1 sample (3.3 %): it never chooses it, and its correlations leave it out." in found
 
 
 def test_the_overlap_table_is_sorted_and_shows_the_chosen_number_once() -> None:
@@ -87,16 +44,6 @@ def test_the_overlap_table_is_sorted_and_shows_the_chosen_number_once() -> None:
     shares = [pair.overlaps[0].overlap for _, pair in section.overlaps]
     assert section.overlaps[-1][0] == "nothing"
     assert shares[0] is not None and shares[1] is not None and shares[0] >= shares[1] and shares[2] is None
-
-
-def test_without_ground_truth_no_auroc_is_shown(four: str) -> None:
-    assert "AUROC" in four and "AUROC" not in _page(methods(ground_truth=[])).text("methods")
-
-
-def test_one_length_is_not_compared_and_few_samples_of_a_length_are_said() -> None:
-    assert "Does the length of the context" not in _page(methods(bounds=(20_000, 30_000))).text("methods")
-    text = _page(methods(bounds=(4000, 8000))).text("methods")
-    assert re.search(r"Only \d+ samples? ha(ve|s) 8k\+ context tokens", text)
 
 
 def test_disputed_samples_show_every_rank_and_their_texts_escaped() -> None:
@@ -138,31 +85,6 @@ def test_a_disputed_sample_that_is_gone_from_raw_is_still_listed() -> None:
     assert (section.disputed[0].sample_id, section.disputed[0].source) == (gone, "(unknown)")
 
 
-def test_methods_that_agree_on_everything_dispute_nothing() -> None:
-    text = _page(replace(methods(), disputed=())).text("methods")
-    assert "The methods agree on every sample that two of them score." in text
-
-
-def test_sweeps_are_shown_when_they_were_made(four: str) -> None:
-    point = Point(value=64, spearman=0.5, overlap=0.25, auroc=None)
-    comparison = replace(
-        methods(),
-        alpha=alpha_sweep(scores(30), preset="robust", alpha=0.8, chosen=3),
-        segment_length=SegmentLengthSweep(configured=128, samples=29, chosen=3, points=(point,), single=(0,)),
-        attention=AttentionSweep(
-            configured=128, samples=30, points=(AttentionPoint(length=256, median_peak=1.75, spearman=None),)
-        ),
-    )
-    text = _page(comparison).text("methods")
-    assert "What if α were another?" in text
-    assert "0.8" in text and "robust: Spearman" in text
-    assert "over the 29 samples that all these tables hold" in text
-    assert "640.5025 %" in text
-    assert "2561.75–" in text
-    assert "AUROC" not in text.split("What if segments had another length?")[1]
-    assert "What if" not in four
-
-
 def test_segment_lengths_have_a_picture_where_there_are_two() -> None:
     points = tuple(Point(value=value, spearman=0.5, overlap=0.25, auroc=0.75) for value in (64, 128))
     sweep = SegmentLengthSweep(configured=128, samples=29, chosen=3, points=points, single=(0, 1))
@@ -170,10 +92,6 @@ def test_segment_lengths_have_a_picture_where_there_are_two() -> None:
     assert "segment_length" not in method_drawings(
         replace(methods(), segment_length=replace(sweep, points=points[:1], single=(0,)))
     )
-    text = _page(replace(methods(), segment_length=sweep)).text("methods")
-    assert "At 128 tokens, 1 sample has fewer than two segments and ranks last." in text
-    assert "At 64 tokens" not in text
-    assert "128 this run" in text and "0.750" in text and "0.5 is guessing" in text
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -196,12 +114,6 @@ def test_pictures_by_number_of_methods(names: tuple[str, ...], expected: set[str
     assert set(drawn) == expected
     assert all(drawing.alt for drawing in drawn.values())
     assert len({drawing.alt for drawing in drawn.values()}) == len(drawn)
-
-
-def test_nobody_selects_then_the_first_method_is_the_reference() -> None:
-    section = methods_section(_given(methods(selected_by=None)))
-    assert section is not None and section.reference == "gateau"
-    assert "decided this run's selection" not in _page(methods(selected_by=None)).text("methods")
 
 
 def known(value: float | None) -> float:
@@ -251,25 +163,3 @@ def test_a_sample_of_one_segment_has_no_second_term_and_something_stands_for_it(
         assert found.second.value is None
         assert row["score"] == pytest.approx(0.8 * known(found.first.value) + found.instead)
         assert "–" not in found.sum
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_page_prints_the_formula_of_the_preset_that_was_used_first(preset: Preset) -> None:
-    section = {"preset": preset, "ground_truth": ["far"], "alpha": 0.7}
-    given = inputs(12, combined_scores=scores(12, preset=preset), config=configured(selection=section))
-    text = page_of(given).text("equations")
-    formulas = {
-        "robust": "score = α · long-model gain + (1 − α) · far-segment gain",
-        "official": "score = α · softmaxD(HMP) + (1 − α) · CAS",
-        "paper": "score = α · softmaxD(HMP) + (1 − α) · softmaxD(CAS)",
-    }
-    places = {name: text.index(formula) for name, formula in formulas.items()}
-    assert min(places, key=lambda name: places[name]) == preset
-    assert "α = 0.7, 1 − α = 0.3" in text
-
-
-def test_a_page_of_another_method_says_what_its_score_means() -> None:
-    found = scores(6).select("sample_id", "score")
-    changes = {"config": configured(selection={"method": "random"}), "combined_scores": None, "method_scores": found}
-    page = page_of(replace(inputs(6), **changes))
-    assert "Selected by random. A high score means: Nothing" in page.text("equations")
