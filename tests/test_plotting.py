@@ -49,16 +49,6 @@ def test_presets_have_colours_of_their_own() -> None:
         assert np.abs(np.subtract(to_rgb(one), to_rgb(other))).max() > 0.25
 
 
-def test_a_figure_has_its_panels_and_title() -> None:
-    figure, axes = style.new_figure("subject", columns=3, width=6, height=2)
-    assert len(axes) == 3
-    assert figure.get_suptitle() == "subject"
-    assert tuple(figure.get_size_inches()) == (6, 2)
-    style.say(axes[0], "nothing")
-    assert axes[0].texts[0].get_text() == "nothing"
-    assert list(axes[0].get_xticks()) == []
-
-
 _FRAME = pl.DataFrame({"x": [1.0, None, math.nan, math.inf, 5.0], "y": [1.0, 2.0, 3.0, 4.0, None]})
 
 

@@ -1,11 +1,10 @@
-import json
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from gateau_dagster.progress import ProgressBoard, silent
+from gateau_dagster.progress import ProgressBoard
 
 
 def test_a_step_is_on_the_board_while_it_runs_and_after(tmp_path: Path) -> None:
@@ -93,14 +92,3 @@ def test_a_board_that_is_taken_down_while_it_is_read_is_no_failure(
 
     monkeypatch.setattr(Path, "read_text", vanishing)
     assert [entry.step for entry in board.entries()] == ["b"]
-
-
-def test_files_are_plain_json_with_one_entry(tmp_path: Path) -> None:
-    with ProgressBoard(tmp_path).step("evaluation/needle"):
-        pass
-    (file,) = tmp_path.iterdir()
-    assert file.name == "evaluation__needle.json" and json.loads(file.read_text())["step"] == "evaluation/needle"
-
-
-def test_silent_progress_does_nothing() -> None:
-    assert silent(1, None, "samples", "x") is None

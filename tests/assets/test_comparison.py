@@ -78,28 +78,6 @@ def compared(project: Pipeline, **sections: Any) -> tuple[set[str], MethodCompar
 
 
 @pytest.mark.long
-def test_without_theta_bs_perplexities_there_is_no_study_of_attention(project: Pipeline) -> None:
-    scores = {"method_scores/far_gain_fg", "method_scores/random"}
-    ran, found = compared(project)
-    assert ran == {"raw_long_sft", "cam", *scores, "selected_subset", "comparison"}
-    assert found.attention is None and found.everything.context_tokens is None
-    assert (found.chosen, {facts.scored for facts in found.methods}) == (2, {8})
-
-
-@pytest.mark.long
-def test_as_many_as_are_chosen_are_those_that_the_rule_took(project: Pipeline) -> None:
-    rule = {"fraction": None, "rule": "token_budget", "budget": 200}
-    ran, found = compared(project, selection={"method": "gateau", "compare": ["hmg"], **rule})
-    store = project.state().store
-    ranked = store.read("combined_scores").sort("rank")
-    within = (ranked["context_tokens"] + ranked["response_tokens"]).cum_sum() <= 200
-    assert 2 < within.sum() < 8, "neither a tenth, nor the fraction of before, nor everything"
-    assert found.chosen == within.sum() == store.read("selected_subset").height
-    assert found.alpha is not None and found.alpha.chosen == found.chosen
-    assert found.attention is not None and "perplexity/long" in ran
-
-
-@pytest.mark.long
 def test_a_table_of_other_settings_that_nobody_wants_is_not_read(project: Pipeline) -> None:
     changed = {"method": "far_gain_fg", "compare": ["random"], "rule": "top", "budget": None, "count": 3}
     ran, found = compared(project, scoring={"max_length": 40}, selection=changed)

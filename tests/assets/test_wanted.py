@@ -52,12 +52,6 @@ def test_length_loads_no_model_and_makes_nothing_that_it_does_not_need(by_length
     assert by_length.refresh().run_ids == []
 
 
-def test_the_page_is_whole_without_the_presets(by_length: Pipeline) -> None:
-    page = (by_length.file.parent / "store" / "report.html").read_text()
-    assert "Ranked by method length." in page and "method length puts the right one first" in page
-    assert 'id="presets"' not in page and "combined_scores[" not in page
-
-
 def test_what_is_left_out_is_said_and_can_be_asked_for(by_length: Pipeline) -> None:
     state = by_length.state()
     record = plan_record(state, state.plan())

@@ -10,7 +10,6 @@ from rich.console import Console
 from gateau_dagster.cli import plan as module
 from gateau_dagster.cli.plan import (
     SCORED_COLUMNS,
-    _shards,
     plan_record,
     print_plan,
     show_forecasts,
@@ -19,7 +18,6 @@ from gateau_dagster.cli.plan import (
 from gateau_dagster.features.estimates.estimator import Estimator
 from gateau_dagster.features.estimates.forecast import grounds
 from gateau_dagster.pipeline.observed import state_of
-from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import WorkForecast
@@ -57,16 +55,6 @@ def test_another_setting_has_a_line_of_its_own() -> None:
         "cam": ["2", "50", "400", "1 s"],
         "with scoring.segments: screened": ["30", "400", "1 s"],
     }
-
-
-def test_shards() -> None:
-    def work(*shards: str | None) -> Work:
-        return Work(asset="cam", reasons=dict.fromkeys(shards, "missing"))
-
-    assert _shards(work(None), 4) == ""
-    assert _shards(work("0", "1"), 2) == "all 2"
-    assert _shards(work("3", "1"), 16) == "2 of 16: 1, 3"
-    assert _shards(work(*"0123456"), 16) == "7 of 16: 0, 1, 2, 3, …"
 
 
 def test_variants_are_counted_among_variants(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """The synthetic language keeps to its grammar, and its tokenizer knows every word."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
 
 from gateau_dagster.features.demo import language
 from gateau_dagster.features.demo.language import VALUES, VOCABULARY, Fact, build_tokenizer, planted_values
@@ -40,14 +38,6 @@ def test_facts_are_about_different_attributes_and_all_values_occur() -> None:
     assert all(fact.value in language.VALUES[fact.attribute] for fact in facts)
     values = {language.random_facts(np.random.default_rng(seed), 1)[0].value for seed in range(2000)}
     assert len(values) > 250
-
-
-def test_facts_questions_and_answers_read_as_the_design_says() -> None:
-    facts = [Fact(attribute="gem", value="gem-3"), Fact(attribute="tree", value="tree-1")]
-    assert " ".join(language.fact_words(facts[0])) == "note gem gem-3 ."
-    assert " ".join(language.recall_instruction(facts)) == "recall gem tree"
-    assert " ".join(language.recall_response(facts)) == "gem gem-3 . tree tree-1 ."
-    assert " ".join(language.tell_instruction("poet")) == "tell about poet"
 
 
 def test_responses_without_context_have_the_asked_length() -> None:
@@ -96,14 +86,6 @@ def test_parts_give_the_same_ids_alone_and_together() -> None:
     parts = ["### Input: ", "note gem gem-3 .", "\n\n### Instruction: recall gem\n\n### Response: ", "gem gem-3 ."]
     alone = [index for part in parts for index in tokenizer(part, add_special_tokens=False)["input_ids"]]
     assert alone == tokenizer("".join(parts), add_special_tokens=False)["input_ids"]
-
-
-def test_it_survives_saving(tmp_path: Path) -> None:
-    build_tokenizer(2048).save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert (loaded.bos_token, loaded.eos_token, loaded.pad_token, loaded.unk_token) == ("<s>", "</s>", "<pad>", "<unk>")
-    assert loaded.model_max_length == 2048
-    assert loaded("recall gem")["input_ids"] == build_tokenizer(2048)("recall gem")["input_ids"]
 
 
 def test_the_chat_template_writes_the_scoring_prompt() -> None:

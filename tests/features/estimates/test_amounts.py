@@ -1,19 +1,15 @@
 """Trainings and answers of a plan: amounts by the data, time by what the store holds, else by the device."""
 
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from rich.console import Console
 
 from gateau_dagster import tables
-from gateau_dagster.cli.plan import AMOUNT_COLUMNS, show_forecasts
 from gateau_dagster.features.estimates.amounts import _size, planned_amounts
 from gateau_dagster.features.estimates.estimator import Estimator
-from gateau_dagster.features.estimates.forecast import times_by_grounds
 from gateau_dagster.features.evaluation.benchmark import Generation, Question
 from gateau_dagster.features.training_planner.training_memory import planned_memory
 from gateau_dagster.models import devices
@@ -85,29 +81,6 @@ def test_trainings_of_the_store_say_how_long_others_take(folder: Path) -> None:
     found = _trainings(state)["checkpoint"]
     assert found.amount is not None and found.grounds == "1 training of this store"
     assert (found.low, found.high) == pytest.approx((found.amount / 200, found.amount / 50), rel=1e-3)
-
-
-def test_they_are_shown_with_their_grounds() -> None:
-    one = WorkForecast(asset="checkpoint", models=1, amount=1200, unit="tokens", low=61, high=130, grounds="a guess")
-    other = WorkForecast(
-        asset="answers/x",
-        models=3,
-        amount=None,
-        unit="questions",
-        low=None,
-        high=None,
-        grounds="nothing",
-    )
-    out = Console(file=StringIO(), width=100)
-    show_forecasts(out, "to train, to ask", AMOUNT_COLUMNS, [one, other], together=False)
-    assert isinstance(out.file, StringIO)
-    lines = [line.split() for line in out.file.getvalue().strip().splitlines()]
-    assert lines[1] == ["checkpoint", "1", "1,200", "tokens", "1", "to", "2", "min"]
-    assert lines[2:] == [["answers/x", "3", "unknown", "unknown"]]
-    assert [*times_by_grounds([one, other])] == ["Time of checkpoint: a guess.", "Time of answers/x: nothing."]
-    empty = Console(file=StringIO())
-    show_forecasts(empty, "to train, to ask", AMOUNT_COLUMNS, [])
-    assert isinstance(empty.file, StringIO) and not empty.file.getvalue()
 
 
 MODELS = 5  # with base and checkpoint

@@ -209,7 +209,3 @@ def test_a_server_without_json_mode_is_asked_once_with_it(tmp_path: Path) -> Non
         own = GeneratorConfig(base_url=server.address, model="n", key=None, extra_body={"response_format": None})
         JudgeResource().judge(own)(call(own, "a", "Which lamp?", json_mode=True).asked)
         assert "response_format" not in server.requests[-1]
-
-
-def test_there_are_thirty_kinds_and_more() -> None:
-    assert len(FAULTS) >= 30

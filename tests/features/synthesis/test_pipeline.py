@@ -19,7 +19,7 @@ from gateau_dagster.features.synthesis.declarations import figure_digests
 from gateau_dagster.features.synthesis.forecast import measured_yield, planned_synthesis
 from gateau_dagster.features.synthesis.passages import PROLONG_KINDS
 from gateau_dagster.features.synthesis.questions import answer_prompt, question_prompt
-from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator, demo_document, manner_of, serving
+from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator, demo_document, serving
 from gateau_dagster.features.synthesis.trial import print_synthesis
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.observed import state_of
@@ -373,31 +373,3 @@ def test_theta_b_reads_nothing_twice_after_a_run_that_ends_at_the_second_answers
             change_checks(file, near_only=0.0, near_tokens=1)
             pipeline.refresh(SYNTHETIC_SAMPLES)
             assert 0 < len(read) - first <= COUNT, "the ends alone"
-
-
-def test_a_duplicate_repeats_an_honest_question_about_its_document() -> None:
-    texts = [demo_document(number) for number in range(2)]
-    server = ScriptedGenerator(cheats=0.0, documents=texts)
-    server.server_close()
-
-    def ask(document: int, first: int, cheats: float) -> dict[str, Any]:
-        sentences = [f"note {each}" for each in texts[document].split("note ")[1:]]
-        server.cheats, shown = cheats, [sentences[first].strip(), sentences[first + 9].strip()]
-        prompt = question_prompt("two_passages", shown)
-        found = json.loads(server.reply({"messages": [{"role": "user", "content": prompt}]}))
-        assert all(quote in passage for quote, passage in zip(found["evidence"], shown, strict=True))
-        return found
-
-    is_duplicate = [first for first in range(1, 20) if _is_duplicate(texts[0], first)]
-    assert is_duplicate
-    assert ask(0, is_duplicate[0], 1.0)["question"] == "", "no question comes before"
-    honest = ask(0, 0, 0.0)
-    assert ask(1, 0, 0.0)["question"] != honest["question"]
-    for first in is_duplicate:
-        found = ask(0, first, 1.0)
-        assert (found["question"], found["answer"]) == (honest["question"], honest["answer"])
-
-
-def _is_duplicate(text: str, first: int) -> bool:
-    sentences = [f"note {each}".strip() for each in text.split("note ")[1:]]
-    return manner_of(question_prompt("two_passages", [sentences[first], sentences[first + 9]]), 1.0) == "duplicate"

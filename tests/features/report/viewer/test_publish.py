@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.features.report.inputs import ReportInputs
-from gateau_dagster.features.report.viewer.publish import DataFiles, as_json, as_script, named_by_content
+from gateau_dagster.features.report.viewer.publish import DataFiles, as_json, as_script
 from gateau_dagster.storage.files import Files
 from tests.features.report.builders import inputs, raw
 from tests.features.report.viewer.builders import content_of, index_of, method_scores, write_viewer
@@ -142,7 +142,3 @@ def test_text_ends_no_script_and_comes_back(text: str) -> None:
 def test_what_is_no_number_in_json_is_refused() -> None:
     with pytest.raises(ValueError):
         as_script("a.js", [float("nan")])
-
-
-def test_another_content_has_another_name() -> None:
-    assert named_by_content("index", [1]) == named_by_content("index", [1]) != named_by_content("index", [2])
