@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.features.demo.config import RECIPE_VERSION
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 from gateau_dagster.models.known_model import visible_tokens

@@ -40,8 +40,8 @@ from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.features.demo.config import RECIPE_VERSION
 from gateau_dagster.features.demo.language import (
     BOS,
     SENTENCE_WORDS,

@@ -45,7 +45,7 @@ OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwo
 # A file holds one concept, whole: these bounds catch accidents, they draw no borders.
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
 # Modules that the hearts of the house pull in: see scripts/house.py.
-MOST_REACHED = dict(zip(HEARTS, (78, 46), strict=True))
+MOST_REACHED = dict(zip(HEARTS, (76, 44), strict=True))
 
 
 def name_of(file: Path) -> str:

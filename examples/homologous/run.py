@@ -22,7 +22,7 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
+from gateau_dagster.features.demo.config import PAIR_FOLDER, SECTION, demo_folder
 from gateau_dagster.features.demo.pair import LONG_LENGTHS, SHORT_LENGTHS, recall_at, write_texts
 from gateau_dagster.pipeline.project import load_project
 
@@ -45,9 +45,10 @@ def write_inputs(out: Path) -> Path:
 def recalls(file: Path, questions: int) -> dict[str, dict[int, float]]:
     """Share of facts that are recalled, by model and distance in tokens."""
     config = load_project(file)
-    assert config.demo is not None
+    demo = SECTION.of(config)
+    assert demo is not None
     folders = {
-        "theta_A": demo_folder(config.work_folder, config.demo) / PAIR_FOLDER / "short",
+        "theta_A": demo_folder(config.work_folder, demo) / PAIR_FOLDER / "short",
         "theta_B": Path(config.located_root) / MODEL,
     }
     disable_progress_bar()

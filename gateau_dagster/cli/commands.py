@@ -23,7 +23,6 @@ import yaml
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import (
-    DEMO,
     ENVIRONMENT_VARIABLE,
     GateauError,
     UnforeseenError,
@@ -37,7 +36,7 @@ from gateau_dagster.registry import distinct, feature_files, feature_parts
 _CONFIG_HELP = (
     "YAML file, or demo for the embedded demo. Default: the file that GATEAU_CONFIG names, else ./gateau.yaml."
 )
-_UNTIL_HELP = "Stop after this asset, for example selected_subset or perplexity/short."
+UNTIL_HELP = "Stop after this asset, for example selected_subset or perplexity/short."
 _EPILOG = "Documentation: README.md and docs/. Exit status: 0 done, 1 failed (the reason is printed), 2 wrong usage."
 
 
@@ -52,7 +51,6 @@ def cli() -> None:
     gateau plan       what would run, why, and about how long it takes
     gateau run        run exactly what is missing or changed
     gateau forecast   whether training on the choice is likely to beat random samples
-    gateau demo       the same on built-in data, in the folder gateau_demo
     gateau show       one sample: why it ranks where it does
     gateau export     the chosen samples as a file that a trainer reads
     gateau status     how each asset stands, and what is at work
@@ -149,7 +147,7 @@ def export(config_file: str | None, kind: str, file: str | None, max_tokens: int
 
 @cli.command()
 @config_option
-@click.option("--until", metavar="ASSET", help=_UNTIL_HELP)
+@click.option("--until", metavar="ASSET", help=UNTIL_HELP)
 def run(config_file: str | None, until: str | None) -> None:
     """Run, through Dagster, exactly what is missing or changed.
 
@@ -159,20 +157,6 @@ def run(config_file: str | None, until: str | None) -> None:
     from gateau_dagster.cli.run import run_pipeline
 
     config = loaded(config_file)
-    run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], until)
-
-
-@cli.command()
-@click.option("--until", metavar="ASSET", help=_UNTIL_HELP)
-def demo(until: str | None) -> None:
-    """Run the whole pipeline on a model pair and data that it builds itself, in the folder gateau_demo.
-
-    The other commands look at it with `--config demo`, for example `gateau open --config demo`. Remove the folder when
-    you are done.
-    """
-    from gateau_dagster.cli.run import run_pipeline
-
-    config = loaded(DEMO)
     run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], until)
 
 

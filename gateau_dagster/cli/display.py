@@ -32,7 +32,7 @@ from gateau_dagster.data.secret_scan import masked
 from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, GateauError, demo_place, shown_configuration
 from gateau_dagster.execution.interruption import at_end
 from gateau_dagster.pipeline.checks import out_of_date
-from gateau_dagster.pipeline.feature import is_built_in
+from gateau_dagster.pipeline.feature import is_built_in, planted_values
 from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.pipeline.state import State
@@ -119,7 +119,7 @@ def configuration_in_words() -> str:
 
 def show_earlier_demo(out: Console, config: Config) -> None:
     """Print a line if the store, or the demo's store of earlier versions, holds the embedded demo's tables."""
-    if config.demo is not None:
+    if planted_values(config) is not None:
         earlier = config.folder.parent / StorageConfig().root
         if config.folder.name == DEMO_FOLDER and is_built_in(earlier):
             out.print(escape(earlier_demo_note(earlier)), soft_wrap=False)

@@ -1,6 +1,6 @@
 """Define the configuration, one validated YAML file."""
 
-from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig, StorageConfig
+from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.schema import Config, ExecutionConfig, Prefixes
 from gateau_dagster.config.selection import PRESETS, Preset, SelectionConfig
@@ -9,7 +9,6 @@ from gateau_dagster.config.training import TrainingConfig
 __all__ = [
     "PRESETS",
     "Config",
-    "DemoConfig",
     "ExecutionConfig",
     "LongSftConfig",
     "ModelConfig",

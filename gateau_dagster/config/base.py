@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -106,12 +107,29 @@ Verify = Annotated[Literal["signature", "content"], NOTHING]
 
 
 @dataclass(frozen=True, kw_only=True)
+class MadeFiles:
+    """Files that a feature with a section makes itself. Their addresses begin with `prefix`.
+
+    Each function takes a configuration with the section, and an address. located: returns the real path. shape: returns
+    the folder of a model's config.json, which exists before the model. digest: returns what a model's content follows
+    from.
+    """
+
+    prefix: str
+    located: Callable[[Any, str], str]
+    shape: Callable[[Any, str], Path]
+    digest: Callable[[Any, str], str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FeatureSection(Generic[S]):
     """A section that a feature adds to the configuration, as SECTION in its module `config`.
 
     scheme: an address in `long_sft.path` for the samples that the feature makes, such as `synthetic:`; empty if it
         makes none. makes: the asset that holds them.
-    always: whether a file without the section has it with its defaults. before: the key that it precedes in the file;
+    made_files: what the feature makes itself besides.
+    always: whether a file without the section has it with its defaults. shown: whether dumps of such a file show it, as
+        null. before: the key that it precedes in the file;
         empty: it follows those of the kernel.
     variants: by name, the variants of `variants.also` whose samples the feature makes, with their descriptions.
     check: raises GateauError if a whole configuration lacks what the section needs, or the section itself.
@@ -122,7 +140,9 @@ class FeatureSection(Generic[S]):
     description: str
     scheme: str = ""
     makes: str = ""
+    made_files: MadeFiles | None = None
     always: bool = False
+    shown: bool = False
     before: str = ""
     variants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     check: Callable[[Any], None] = lambda _: None
@@ -132,6 +152,8 @@ class FeatureSection(Generic[S]):
         """Return the field of the whole configuration: null, and left out of dumps, where the file has no section."""
         if self.always:
             return (self.kind, Field(default=self.kind(), description=self.description or None))
+        if self.shown:
+            return (self.kind | None, Field(default=None, description=self.description))
         without = Field(default=None, exclude_if=lambda value: value is None, description=self.description)
         return (self.kind | None, without)
 
@@ -155,6 +177,17 @@ def feature_sections() -> tuple[FeatureSection[Any], ...]:
 def made_inputs() -> dict[str, FeatureSection[Any]]:
     """Return the sections whose features make samples that `long_sft` can read, by the address of these."""
     return {each.scheme: each for each in feature_sections() if each.scheme}
+
+
+def made_files(config: BaseModel, address: str) -> MadeFiles | None:
+    """Return the maker of an address; None if no feature has it, or if the configuration lacks the section."""
+    made = (each.made_files for each in feature_sections() if each.of(config) is not None)
+    return next((each for each in made if each is not None and address.startswith(each.prefix)), None)
+
+
+def made_prefixes() -> tuple[str, ...]:
+    """Return the beginnings of all addresses that features resolve."""
+    return (*(each.made_files.prefix for each in feature_sections() if each.made_files), *made_inputs())
 
 
 class SectionError(GateauError):

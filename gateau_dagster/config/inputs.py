@@ -1,21 +1,12 @@
-"""Define the sections about data: inputs, or what the embedded demo builds; the store."""
+"""Define the sections about data: the inputs and the store."""
 
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from gateau_dagster.config.base import NOTHING, Affects, Section, Verify
-from gateau_dagster.config.values import MOST_SEEDS, InputAddresses, StoreAddress
-from gateau_dagster.errors import GateauError
+from gateau_dagster.config.values import InputAddresses, StoreAddress
 
-# Paths with this prefix are data of the demo; `demo_path` resolves them.
-DEMO_SCHEME = "demo:"
-PAIR_FOLDER = "pair"
-# Configurations of the pair, which exist before it is built.
-SHAPES_FOLDER = "shapes"
-# Identifies the pair in fingerprints: raise it when the same seed gives other weights.
-RECIPE_VERSION = "3"
 # The share of rejected samples above which a check warns: a tenth of the data exceeds stray bad lines.
 NOTABLE_REJECTS = 0.1
 # The share of samples without a context above which nothing runs, unless `allow_empty_context` is set.
@@ -93,48 +84,3 @@ class ShortChatConfig(Section):
     ignore: tuple[str, ...] = Field(
         default=(), strict=False, description="As for long_sft.ignore.", examples=[["reward", "notes"]]
     )
-
-
-class DemoConfig(Section):
-    """The data that the embedded demo builds before the pipeline starts."""
-
-    affects = Affects(through="the data that the demo builds")
-
-    seed: int = Field(
-        default=0, ge=0, lt=MOST_SEEDS, description="Seed of the pair's initialisation and of the samples."
-    )
-    samples: int = Field(
-        default=200, ge=10, le=1_000_000, description="Number of long samples, of five kinds with known dependencies."
-    )
-    conversations: int = Field(default=60, ge=1, le=1_000_000, description="Short conversations.")
-
-
-def demo_folder(work_folder: Path, demo: DemoConfig) -> Path:
-    """Return the folder of this demo's pair and data; each seed and size has its own."""
-    return work_folder / "demo" / f"seed{demo.seed}-{demo.samples}-{demo.conversations}"
-
-
-def demo_shape(address: str, work_folder: Path, demo: DemoConfig) -> Path:
-    """Return the folder of the config.json of `demo:short` or `demo:long`, which exists before the model is built."""
-    return demo_folder(work_folder, demo) / SHAPES_FOLDER / address.removeprefix(DEMO_SCHEME)
-
-
-def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:
-    """Return the real path behind `demo:short`, `demo:long`, `demo:samples` or `demo:conversations`.
-
-    Raises:
-        ValueError: the name after `demo:` is none of these.
-    """
-    names = {
-        "short": f"{PAIR_FOLDER}/short",
-        "long": f"{PAIR_FOLDER}/long",
-        "samples": "samples.jsonl",
-        "conversations": "conversations.jsonl",
-    }
-    name = address.removeprefix(DEMO_SCHEME)
-    if name not in names:
-        raise GateauError(
-            "demo.address",
-            f"{address}: the demo has no such part: write one of {', '.join(DEMO_SCHEME + known for known in names)}",
-        )
-    return str(demo_folder(work_folder, demo) / names[name])

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, create_model, model_validator
 
-from gateau_dagster.config.base import Section, feature_sections, made_inputs
+from gateau_dagster.config.base import Section, feature_sections, made_files, made_inputs
 from gateau_dagster.config.execution import ExecutionConfig, check_devices
-from gateau_dagster.config.inputs import (
-    DEMO_SCHEME,
-    DemoConfig,
-    LongSftConfig,
-    ShortChatConfig,
-    StorageConfig,
-    demo_path,
-)
+from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig, StorageConfig
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
@@ -53,9 +46,6 @@ class KernelConfig(Section):
     training: TrainingConfig = TrainingConfig()
     variants: VariantsConfig | None = Field(default=None, description="Models to compare in one experiment.")
     execution: ExecutionConfig = ExecutionConfig()
-    demo: DemoConfig | None = Field(
-        default=None, description="Settings of the data and models behind paths that begin with demo:."
-    )
     folder: Path = Field(default=Path(), exclude=True)
     name: str = Field(default="", exclude=True, description="The file's name without its ending.")
     _prefixes: Prefixes = PrivateAttr(default=Prefixes())
@@ -82,12 +72,11 @@ class KernelConfig(Section):
         return (self.folder / ".gateau").joinpath(*own).absolute()
 
     def located(self, address: str) -> str:
-        """Return the real path of an address: `demo:` and those of features resolved, others unchanged."""
+        """Return the real path of an address: those of features resolved, others unchanged."""
         if (made := made_inputs().get(address)) is not None:
             return f"{self.located_root}{made.files}"
-        if self.demo is None or not address.startswith(DEMO_SCHEME):
-            return address
-        return demo_path(address, self.work_folder, self.demo)
+        maker = made_files(self, address)
+        return address if maker is None else maker.located(self, address)
 
     def located_model(self, name: str) -> ModelConfig:
         """Return the configuration of a model with its real path."""
@@ -174,8 +163,6 @@ class KernelConfig(Section):
         check_devices(self.execution, self.scoring)
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         for name, path in self.addresses():
-            if self.demo is None and path.startswith(DEMO_SCHEME):
-                raise GateauError("demo.address", f"{name}: {path} needs the section demo: add it, or change the path")
             try:
                 self.located(path)
             except GateauError as error:

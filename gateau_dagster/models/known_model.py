@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.inputs import DEMO_SCHEME, demo_shape
+from gateau_dagster.config.base import made_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.model_config import rotary_positions
 from gateau_dagster.models.prompt import open_tokenizer
@@ -291,10 +291,11 @@ def parameter_count(config: Config, name: str) -> int | None:
 def model_folder(config: Config, name: str, *, local_only: bool = False) -> Path | None:
     """Return the folder of the model's small files: its own, or the hub's cache after a download of config.json."""
     model = config.located_model(name)
-    if config.demo is not None and config.models[name].path.startswith(DEMO_SCHEME):
-        # The first run that needs the pair builds it; its configuration and tokenizer are beside the demo's data.
-        shape = demo_shape(config.models[name].path, config.work_folder, config.demo)
-        assert shape.is_dir(), "the demo's data are written before its models are looked at"
+    address = config.models[name].path
+    if (maker := made_files(config, address)) is not None:
+        # The first run that needs the model builds it; its configuration and tokenizer are beside its data.
+        shape = maker.shape(config, address)
+        assert shape.is_dir(), "data that a feature makes are written before its models are looked at"
         return shape
     folder = config.folder / Path(model.path).expanduser()
     if folder.is_dir():

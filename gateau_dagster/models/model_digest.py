@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateau_dagster.config import Config, ModelConfig
-from gateau_dagster.config.base import Verify
-from gateau_dagster.config.inputs import RECIPE_VERSION
+from gateau_dagster.config.base import Verify, made_files
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.failures import hub_model_failure, readable_input, said
 from gateau_dagster.storage.local import recall_all, remember_all
@@ -42,8 +41,8 @@ def address_digest(config: Config, model: ModelConfig, *, place: str) -> str:
 
     Raises GateauError and TransientError as `model_digest` does.
     """
-    if config.demo is not None and model.path.startswith("demo:"):
-        return f"demo:{model.path.removeprefix('demo:')}:{RECIPE_VERSION}:seed{config.demo.seed}"
+    if (maker := made_files(config, model.path)) is not None:
+        return maker.digest(config, model.path)
     folder = config.folder / Path(model.path).expanduser()
     if folder.is_dir():
         return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json', model.verify)}"

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.base import made_inputs
-from gateau_dagster.config.inputs import DEMO_SCHEME
+from gateau_dagster.config.base import made_inputs, made_prefixes
 from gateau_dagster.data.sources import local_places
 from gateau_dagster.errors import GateauError, demo_place
 from gateau_dagster.methods.registry import chosen_methods
@@ -78,7 +77,7 @@ def named_files(config: Config, file: Path) -> Iterator[tuple[str, Path]]:
         located = [config.located(path) for path in ([paths] if isinstance(paths, str) else paths)]
         yield from ((f"which {key} names", place) for place in local_places(located, config.folder, file))
     for key, text in _texts(completed(config).model_dump(mode="json"), ()):
-        if not text.startswith((DEMO_SCHEME, *made_inputs())) and len(text) < 4096 and "\0" not in text:
+        if not text.startswith(made_prefixes()) and len(text) < 4096 and "\0" not in text:
             place = config.folder / text
             yield from [(f"which {key} names", place)] if place.is_file() else []
 

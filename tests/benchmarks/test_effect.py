@@ -17,7 +17,7 @@ from scipy.stats import t
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
-from gateau_dagster.config.inputs import RECIPE_VERSION
+from gateau_dagster.features.demo.config import RECIPE_VERSION
 from gateau_dagster.features.demo.language import build_tokenizer
 from gateau_dagster.features.demo.pair import pair_config
 from gateau_dagster.selection.forecast import VERDICTS

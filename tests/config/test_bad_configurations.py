@@ -1,5 +1,6 @@
 """Each bad configuration is refused with the code of its table; the snapshot holds the wording of all messages."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def messages(code: str, texts: Texts) -> list[str]:
 
 def _of_the_kernel(message: str) -> str:
     for section in Config.model_fields.keys() - KernelConfig.model_fields.keys():
-        message = message.replace(f", {section}", "")
+        message = re.sub(rf", {section}\b(?!:)", "", message)
     own = ["full", "short_only", "base"]
     of_features = [name for feature in features() for name in feature.variant_samples]
     return message.replace(alternatives([*own, *of_features]), alternatives(own))

@@ -91,7 +91,7 @@ def test_the_kernel_chooses_without_a_feature(name: str, copied: Path, made_once
     for each in gone:
         shutil.rmtree(copied / "gateau_dagster/features" / each)
     file = Path(shutil.copytree(made_once, tmp_path / "project")) / "gateau.yaml"
-    whole, without = ({*json.loads(gateau(each, "schema"))["properties"]} - {"demo"} for each in (ROOT, copied))
+    whole, without = ({*json.loads(gateau(each, "schema"))["properties"]} for each in (ROOT, copied))
     assert whole - without == {each for each in gone if (ROOT / f"gateau_dagster/features/{each}/config.py").exists()}
     content = yaml.safe_load(file.read_text()) | {"selection": {"fraction": 0.5}}
     file.write_text(yaml.safe_dump({key: each for key, each in content.items() if key not in whole - without}))

@@ -22,8 +22,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, CpmAntConfig, T5Config, T5Model
 
 from gateau_dagster.config import Config, ModelConfig, ScoringConfig
-from gateau_dagster.config.inputs import DemoConfig
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.features.demo.config import DemoConfig
 from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.models import loading
 from gateau_dagster.models import model_digest as module

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.features.demo.config import SECTION
 from gateau_dagster.resources.configuration import ConfigurationResource
 from tests.kit.error_codes import refused
 from tests.kit.project import change_config, make_project
@@ -24,7 +25,7 @@ def test_without_a_file_it_is_the_demo_in_its_folder(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for resource in (ConfigurationResource(), ConfigurationResource(config_file=f"demo:{tmp_path / 'gateau_demo'}")):
         config = resource.config
-        assert config.demo is not None
+        assert SECTION.of(config) is not None
         assert config.folder == tmp_path / "gateau_demo"
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gateau_dagster.config import Config
+from gateau_dagster.features.demo.config import SECTION
 from gateau_dagster.features.demo.language import planted_values
 from gateau_dagster.features.demo.prepare import (
     embedded_demo,
@@ -33,7 +34,7 @@ class Demo(Feature):
 
     def planted(self, config: Config) -> Planted | None:
         """Return `planted_values` for a configuration of the demo."""
-        return None if config.demo is None else planted_values
+        return None if SECTION.of(config) is None else planted_values
 
     def is_built_in(self, store: Path) -> bool:
         """Return whether the samples of a local store are those of the demo."""

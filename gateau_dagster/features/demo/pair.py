@@ -22,11 +22,11 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from gateau_dagster.config import ModelConfig, TrainingConfig
-from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.models import HOMOLOGOUS, HomologousOptions, PositionExtension
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.streams import unheard
+from gateau_dagster.features.demo.config import RECIPE_VERSION
 from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     BOS,

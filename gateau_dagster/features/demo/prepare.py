@@ -14,16 +14,9 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config import Config, ModelConfig, ScoringConfig, SelectionConfig, TrainingConfig
-from gateau_dagster.config.inputs import (
-    DEMO_SCHEME,
-    PAIR_FOLDER,
-    DemoConfig,
-    LongSftConfig,
-    ShortChatConfig,
-    demo_folder,
-    demo_shape,
-)
+from gateau_dagster.config.inputs import LongSftConfig, ShortChatConfig
 from gateau_dagster.config.models import PositionExtension
+from gateau_dagster.features.demo.config import DEMO_SCHEME, PAIR_FOLDER, SECTION, DemoConfig, demo_folder, demo_shape
 from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     NOUNS,
@@ -159,11 +152,12 @@ def ensure_demo_data(config: Config) -> None:
     """Write the demo's samples, conversations and the pair's shapes if missing; do nothing for another
     configuration.
     """
-    if config.demo is None:
+    demo = SECTION.of(config)
+    if demo is None:
         return
     from gateau_dagster.features.demo.pair import PAIR_SHAPES
 
-    demo, folder = config.demo, demo_folder(config.work_folder, config.demo)
+    folder = demo_folder(config.work_folder, demo)
     if not (folder / "samples.jsonl").exists():
         write_demo_samples(folder / "samples.jsonl", demo.samples, demo.seed)
     if not (folder / "conversations.jsonl").exists():
@@ -178,30 +172,32 @@ def ensure_demo_data(config: Config) -> None:
 
 def ensure_demo_tokenizer(config: Config) -> None:
     """Write the pair's tokenizers beside their shapes; do nothing for another configuration."""
-    if config.demo is None:
+    demo = SECTION.of(config)
+    if demo is None:
         return
     from gateau_dagster.features.demo.pair import PAIR_SHAPES
 
     ensure_demo_data(config)
     for name, shape in PAIR_SHAPES.items():
-        folder = demo_shape(DEMO_SCHEME + name, config.work_folder, config.demo)
+        folder = demo_shape(DEMO_SCHEME + name, config.work_folder, demo)
         if not (folder / "tokenizer.json").exists():
             build_tokenizer(shape["max_position_embeddings"]).save_pretrained(folder)
 
 
 def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
     """Build the demo's homologous pair if it is missing, in about a minute; do nothing for another configuration."""
-    if config.demo is None:
+    demo = SECTION.of(config)
+    if demo is None:
         return
     from gateau_dagster.features.demo.pair import build_pair, pair_is_current
 
-    folder = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
-    if not pair_is_current(folder, seed=config.demo.seed):
+    folder = demo_folder(config.work_folder, demo) / PAIR_FOLDER
+    if not pair_is_current(folder, seed=demo.seed):
 
         def building(done: float, total: float | None, unit: str, note: str = "") -> None:
             progress(done, total, unit, f"building the demo's pair: {note}")
 
-        build_pair(folder, seed=config.demo.seed, progress=building)
+        build_pair(folder, seed=demo.seed, progress=building)
 
 
 def is_demo_store(store: Path) -> bool:
@@ -231,10 +227,11 @@ _EVALUATION = {
 
 def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
     """Return the demo's configuration: a tiny homologous pair, and samples with known dependencies."""
-    of_features: dict[str, Any] = {"evaluation": _EVALUATION} if "evaluation" in Config.model_fields else {}
+    of_features: dict[str, Any] = {SECTION.key: demo or DemoConfig()}
+    if "evaluation" in Config.model_fields:
+        of_features["evaluation"] = _EVALUATION
     return Config(
         folder=folder,
-        demo=demo or DemoConfig(),
         long_sft=LongSftConfig(path="demo:samples", shards=4),
         short_chat=ShortChatConfig(path="demo:conversations"),
         models={

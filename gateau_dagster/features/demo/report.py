@@ -2,6 +2,7 @@
 
 from markupsafe import Markup
 
+from gateau_dagster.features.demo.config import SECTION
 from gateau_dagster.pipeline.state import State
 
 _MODELS = Markup(
@@ -19,4 +20,4 @@ _REAL = Markup(
 
 def notes(state: State) -> list[Markup]:
     """Return the notes of a configuration of the demo."""
-    return [] if state.config.demo is None else [_MODELS, _REAL]
+    return [] if SECTION.of(state.config) is None else [_MODELS, _REAL]

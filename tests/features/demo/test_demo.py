@@ -11,9 +11,9 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster import tables
-from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.explanation.evidence import EvidenceRows, evidence
+from gateau_dagster.features.demo.config import PAIR_FOLDER, SECTION, demo_folder
 from gateau_dagster.features.demo.language import build_tokenizer, planted_values
 from gateau_dagster.features.demo.pair import build_pair, recall_at
 from gateau_dagster.features.demo.prepare import FAR_KINDS, KINDS, demo_samples, embedded_demo
@@ -152,8 +152,9 @@ def test_the_evidence_maps_of_other_pairs(tmp_path: Path, seed: int) -> None:
 
 def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(trained_pair: Path, tmp_path: Path) -> None:
     config, store = embedded_demo(tmp_path / "gateau_demo"), tmp_path / "gateau_demo" / "gateau_store"
-    assert config.demo is not None
-    target = demo_folder(config.work_folder, config.demo) / PAIR_FOLDER
+    section = SECTION.of(config)
+    assert section is not None
+    target = demo_folder(config.work_folder, section) / PAIR_FOLDER
     shutil.copytree(trained_pair, target)  # built once for this file
     first = gateau("demo", folder=tmp_path)
     page = (store / "report.html").read_text()
@@ -166,12 +167,12 @@ def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(traine
         assert f"✓ method_scores/{method} " in first.stdout
         stored = store / "method_scores"
         files = [*stored.glob(f"{method}.parquet"), *stored.glob(f"{method}/*.parquet")]
-        assert pl.read_parquet(files).height == config.demo.samples
+        assert pl.read_parquet(files).height == section.samples
     chosen = pl.read_parquet(store / "selected_subset.parquet")
     split = pl.read_parquet(store / "document_split.parquet")
-    assert split["document"].n_unique() == config.demo.samples, "the language is small, and no text is another's copy"
+    assert split["document"].n_unique() == section.samples, "the language is small, and no text is another's copy"
     candidates = split.filter(~pl.col("reserved"))
-    assert chosen.height == round(0.3 * candidates.height) and candidates.height < config.demo.samples
+    assert chosen.height == round(0.3 * candidates.height) and candidates.height < section.samples
     assert chosen.join(candidates, on="sample_id", how="anti").is_empty()
     assert isinstance(config.selection.use, dict)
     far = chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height
@@ -179,7 +180,7 @@ def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(traine
     assert chosen["source"].n_unique() >= len(KINDS) - 1, "all but noise"
     assert f"Forecast, before any training: {VERDICTS['level']}" in page
     AutoModelForCausalLM.from_pretrained(store / "checkpoint")
-    _as_the_tutorial_says(first.stdout, page, chosen, config.demo.samples)
+    _as_the_tutorial_says(first.stdout, page, chosen, section.samples)
     second = gateau("demo", folder=tmp_path)
     assert "up to date" in second.stdout
     assert "✓" not in second.stdout

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
+from gateau_dagster.features.demo.config import PAIR_FOLDER, SECTION, demo_folder
 from gateau_dagster.features.demo.prepare import demo_samples, embedded_demo, write_jsonl
 from gateau_dagster.features.evaluation.config import evaluation_of
 from gateau_dagster.pipeline.observed import state_of
@@ -43,8 +43,9 @@ def written(folder: Path, pair: Path) -> Path:
     file = folder / "gateau.yaml"
     file.write_text(yaml.safe_dump(content))
     config = load_project(file)
-    assert config.demo is not None
-    shutil.copytree(pair, demo_folder(config.work_folder, config.demo) / PAIR_FOLDER)  # built once for this folder
+    section = SECTION.of(config)
+    assert section is not None
+    shutil.copytree(pair, demo_folder(config.work_folder, section) / PAIR_FOLDER)  # built once for this folder
     return file
 
 

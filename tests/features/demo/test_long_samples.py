@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.config import DemoConfig
+from gateau_dagster.features.demo.config import SECTION, DemoConfig
 from gateau_dagster.features.demo.language import (
     ATTRIBUTES,
     VALUES,
@@ -160,7 +160,7 @@ def test_the_seed_decides_and_the_file_holds_the_conversations(tmp_path: Path) -
 
 def test_the_embedded_demo_needs_no_file_and_knows_its_truth(tmp_path: Path) -> None:
     config = embedded_demo(tmp_path)
-    assert config.demo == DemoConfig()
+    assert SECTION.of(config) == DemoConfig()
     assert config.folder == tmp_path and set(config.models) == {"short", "long"}
     assert config.selection.ground_truth
     assert Path(config.located_long_sft.path).is_relative_to(tmp_path / ".gateau")  # type: ignore[arg-type]

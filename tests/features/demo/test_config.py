@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from gateau_dagster.config import DemoConfig
-from gateau_dagster.config.inputs import demo_folder, demo_path
+from gateau_dagster.features.demo.config import SECTION, DemoConfig, demo_folder, demo_path
 from gateau_dagster.pipeline.project import parse_project
 from tests.kit.error_codes import refused
 
@@ -17,8 +16,9 @@ models: {short: {path: 'demo:short'}, long: {path: 'demo:long', rope_theta: 5}}
 
 def test_demo_paths_lead_below_the_work_folder_and_others_stay(tmp_path: Path) -> None:
     config = parse_project(TEXT, folder=tmp_path)
-    assert config.demo is not None
-    folder = demo_folder(config.work_folder, config.demo)
+    section = SECTION.of(config)
+    assert section is not None
+    folder = demo_folder(config.work_folder, section)
     assert config.located_long_sft.path == [str(folder / "samples.jsonl"), "mine.jsonl"]
     assert config.located_short_chat is not None
     assert config.located_short_chat.path == str(folder / "conversations.jsonl")
