@@ -236,9 +236,7 @@ def _scores(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset
 
 def _benchmark_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
     # When the plan is made and not when the asset is declared, since they may depend on the files of the benchmark.
-    origin = config.origin(config.training.model)
-    base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.by_base else {}
-    return {**chosen.stamped_settings(), **base}
+    return question_settings(config, chosen, observed.model_digests) if chosen.by_base else chosen.stamped_settings()
 
 
 def _answered_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:

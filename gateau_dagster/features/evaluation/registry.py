@@ -103,7 +103,7 @@ def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
     return {name: each for name, each in found.items() if isinstance(each, QuestionBenchmark) and not each.reads()}
 
 
-def question_settings(config: Config, chosen: QuestionBenchmark, model_digests: Mapping[str, str]) -> dict[str, Any]:
+def question_settings(config: Config, chosen: Benchmark, model_digests: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that a benchmark's questions depend on. `model_digests`: of every configured model."""
     model = config.origin(config.training.model)
     return {**chosen.stamped_settings(), f"models.{model} weights": model_digests[model]}

@@ -127,22 +127,15 @@ def placed_variant(state: State, name: str) -> Placed:
     if name == BASE:
         prepare_inputs(config, "models", state.progress)
         return placed_model(state, trained)
-    if name == CHECKPOINT:
-        made = state.stamp(CHECKPOINT_FOLDER, None)
-        return _in_store(state, CHECKPOINT_FOLDER, made.content if made else "")
-    row = state.store.read(CHECKPOINTS, name).row(0, named=True)
-    stamp = state.stamp(CHECKPOINTS, name)
-    assert stamp is not None
-    if row["model"].startswith(IN_STORE):
-        return _in_store(state, row["model"].removeprefix(IN_STORE), stamp.content)
-    other = config.variant_set[name].other
-    assert other is not None
-    return Placed(section=other.model, version=stamp.content, place=f"variants.also.{name}")
-
-
-def _in_store(state: State, folder: str, version: str) -> Placed:
-    code = state.config.models[state.config.origin(state.config.training.model)].trust_remote_code
-    code = code or state.config.models[state.config.training.model].trust_remote_code
+    if name == CHECKPOINT:  # there is no table of variants where nothing else is compared
+        model, stamp = CHECKPOINT_FOLDER, state.stamp(CHECKPOINT_FOLDER, None)
+    else:
+        model, stamp = state.store.read(CHECKPOINTS, name)["model"].item(), state.stamp(CHECKPOINTS, name)
+    version, other = "" if stamp is None else stamp.content, config.variant_set[name].other
+    if other is not None:
+        return Placed(section=other.model, version=version, place=f"variants.also.{name}")
+    folder = model.removeprefix(IN_STORE)
+    code = any(config.models[each].trust_remote_code for each in (trained, config.origin(trained)))
     return Placed(section=ModelConfig(path=folder, trust_remote_code=code), version=version, stored=folder)
 
 
