@@ -498,7 +498,7 @@ def test_messages_are_read_as_they_are_or_counted(kinds: list[str]) -> None:
     check_messages(kinds)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(SCRIPTS)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_each_turn_is_in_the_conversation_once_or_is_counted(agent: type[Agent], script: Script) -> None:
