@@ -19,9 +19,9 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.features.demo.config import RECIPE_VERSION
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
-from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loaded import ForwardWork, LoadedModel
 from gateau_dagster.models.loading import effective_max_length, load_model
+from gateau_dagster.models.model_facts import visible_tokens
 from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import RequestedRow, Running, SampleTable
 from gateau_dagster.selection.combine import combine

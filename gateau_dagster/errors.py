@@ -13,6 +13,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -375,6 +376,15 @@ class GateauError(ValueError):
     def with_code(self) -> str:
         """Return the message and, in brackets, the code that `gateau explain` takes."""
         return str(self) if self.code == SEVERAL else f"{self} [{self.code}]"
+
+
+@contextmanager
+def error_at(place: str) -> Iterator[None]:
+    """Put a place, such as a key, before the message of each GateauError of the block."""
+    try:
+        yield
+    except GateauError as error:
+        raise error.reworded(f"{place}: {error}") from error
 
 
 def together(heading: str, mistakes: Sequence[GateauError]) -> GateauError:

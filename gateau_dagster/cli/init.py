@@ -20,8 +20,8 @@ import yaml
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.model_config import learned_positions, rotary_positions
+from gateau_dagster.models.model_facts import facts_of
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.outputs import named_files
@@ -248,7 +248,7 @@ class _Look:
     @classmethod
     def at(cls, state: State, *, short: str) -> _Look:
         """Look at a state with `models.long`; `short`: the name of theta_A's model in it."""
-        known = known_model(state.config, "long")
+        known = facts_of(state.config, "long")
         try:
             rates = token_rates(state, "long")
         except GateauError:  # the model's files are missing; `gateau validate` reports them
@@ -258,7 +258,7 @@ class _Look:
         usual, longest = int(np.median(prompts)), int(prompts.max())
         counted = "" if rates.samples else " (estimated: its tokenizer is not here)"
         length = _max_length(known.config, longest, known.missing, counted)
-        family = known if short == "long" else known_model(state.config, short)
+        family = known if short == "long" else facts_of(state.config, short)
         window = _window(min(usual, int(length.value)), _positions(family.config), counted)
         segment = max(16, min(_SEGMENT, int(window.value) // _NEAR_SEGMENTS))
         why = f"a quarter of the window at most, so that {_NEAR_SEGMENTS} segments are near"

@@ -18,7 +18,7 @@ from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.errors import GateauError, together
-from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.expected_truncation import expected_truncation
 from gateau_dagster.pipeline.feature import hooks
@@ -192,7 +192,7 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
         if not found.sentences:
             yield f"models.{model}: about all samples are seen whole: {found.truncation.limit}"
         if not found.counted:
-            missing = known_tokenizer(state.config, model) is None
+            missing = local_facts(state.config, model).tokenizer is None
             bare = state.index.contexts.share == 1
             why = (
                 "its tokenizer is not on this machine"

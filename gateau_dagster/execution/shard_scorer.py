@@ -34,7 +34,7 @@ from gateau_dagster.execution.shard_tables import (
     finish_shard,
     samples_of,
 )
-from gateau_dagster.models.known_model import visible_tokens
+from gateau_dagster.models.model_facts import visible_tokens
 from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Running, SampleTable
 from gateau_dagster.storage import Store
 

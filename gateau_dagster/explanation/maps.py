@@ -16,7 +16,7 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explanation.evidence import Evidence, EvidenceRows, Row, check_version, evidence
 from gateau_dagster.methods.method import SpanMap, Spans
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.models.prompt import build_prompt, token_offsets
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.readable import number, printable
@@ -281,7 +281,7 @@ def _strips(
 
 def _tokenizer(config: Config, model: str, missing: list[str]) -> PreTrainedTokenizerBase | None:
     """Return a model's tokenizer; None, with the reason in `missing`, if it cannot give token offsets."""
-    found, path = known_tokenizer(config, model), config.models[model].path
+    found, path = local_facts(config, model).tokenizer, config.models[model].path
     if found is None:
         missing.append(f"The tokenizer of models.{model}, {path}, is not on this machine.")
     elif not found.is_fast:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import error_at
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.models.model_config import check_architecture, label_index
 from gateau_dagster.scoring.sample_table import PlannedWork, Row, Running, SampleTable, SampleTokens, packed_documents
@@ -150,15 +150,13 @@ class Car(Method):
 
     def check_known_models(self) -> None:
         """Check that the reward model has a head that gives one number per text."""
-        from gateau_dagster.models.known_model import known_model
+        from gateau_dagster.models.model_facts import facts_of
 
         name = self.options.model
-        model, known = self.config.models[name], known_model(self.config, name).config
+        model, known = self.config.models[name], facts_of(self.config, name).config
         if known is None:
             return  # neither on this machine nor downloadable: loading reports why
-        try:
+        with error_at(f"{self.place}.model"):
             if not model.trust_remote_code:  # remote code may use any name for its head
                 check_architecture(known.architectures or [], name=model.path)
             label_index(known.id2label or {}, self.options.label, name=model.path)
-        except GateauError as error:
-            raise error.reworded(f"{self.place}.model: {error}") from error

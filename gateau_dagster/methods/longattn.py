@@ -131,10 +131,10 @@ class LongAttn(Method):
         return means.select("sample_id", score=_scaled("proportion") - self.options.uniformity * _scaled("variance"))
 
     def check_known_models(self) -> None:
-        from gateau_dagster.models.known_model import known_model
         from gateau_dagster.models.model_config import attention_layers_of
+        from gateau_dagster.models.model_facts import facts_of
 
-        known, layer = known_model(self.config, self.options.model).config, self.options.layer
+        known, layer = facts_of(self.config, self.options.model).config, self.options.layer
         layers = None if known is None else attention_layers_of(known)
         if layers is not None and layer >= layers:
             raise GateauError(
@@ -145,10 +145,10 @@ class LongAttn(Method):
 
     def warnings(self, accepted: pl.DataFrame) -> list[str]:
         """Warn if the layer's window ends before the far tokens."""
-        from gateau_dagster.models.known_model import known_model
         from gateau_dagster.models.model_config import spans_of
+        from gateau_dagster.models.model_facts import facts_of
 
-        known, layer = known_model(self.config, self.options.model).config, self.options.layer
+        known, layer = facts_of(self.config, self.options.model).config, self.options.layer
         spans = () if known is None else spans_of(known.get_text_config(decoder=True))
         seen = [span for span in spans if span != 0]  # `layer` counts only layers with attention
         window = seen[layer] if layer < len(seen) else None

@@ -291,7 +291,7 @@ class PromptMethod(Method):
         self._check_length(self.config.models[self.options.model].window)
 
     def check_known_models(self) -> None:
-        from gateau_dagster.models.known_model import shown_window
+        from gateau_dagster.models.model_facts import shown_window
 
         self._check_length(shown_window(self.config, self.options.model))
 

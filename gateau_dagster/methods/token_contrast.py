@@ -148,7 +148,7 @@ def same_sight(config: Config) -> list[str]:
 
     docs/evidence/real_text.md reports the cost.
     """
-    from gateau_dagster.models.known_model import short_window
+    from gateau_dagster.models.model_facts import short_window
 
     window, longest = short_window(config), config.scoring.max_length
     full = config.models["short"].context == "full"

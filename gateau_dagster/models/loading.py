@@ -19,9 +19,8 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.models import Dtype
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, error_at
 from gateau_dagster.models.devices import resolve_device
-from gateau_dagster.models.known_model import TOKENIZER_FILES, check_layers
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.model_config import (
@@ -31,6 +30,13 @@ from gateau_dagster.models.model_config import (
     override_rope_theta,
     prompt_tokens,
     window_of,
+)
+from gateau_dagster.models.model_facts import (
+    ModelFacts,
+    check_config_file,
+    check_layers,
+    check_tokenizer_files,
+    facts_in,
 )
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 from gateau_dagster.models.prompt import open_tokenizer
@@ -51,15 +57,15 @@ def _origin(config: ModelConfig) -> _Origin:
     return {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
 
 
+def _facts(config: ModelConfig, source: str) -> ModelFacts:
+    return facts_in(Path(source), path=config.path, remote_code=config.trust_remote_code)
+
+
 def resolve_source(path: str, folder: Path) -> str:
     """Return a model folder (relative to `folder`) or a hub name; raise GateauError if the path is neither."""
     local = folder / Path(path).expanduser()
     if local.is_dir():
-        if not (local / "config.json").is_file():
-            raise GateauError(
-                "models.incomplete",
-                f"{local} is not a model folder: it has no config.json. Name the folder that contains it",
-            )
+        check_config_file(facts_in(local, path=path, remote_code=False))
         return str(local)
     if local.exists():
         raise GateauError(
@@ -94,17 +100,15 @@ def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
         ) from error
     if Path(source).is_dir():
         layers = getattr(found.get_text_config(decoder=True), "num_hidden_layers", None)
-        check_layers(Path(source), config.path, layers)
+        with error_at(config.path):
+            check_layers(_facts(config, source), layers)
     return found
 
 
 def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
     """Return the tokenizer; raise GateauError if there is none, or it is damaged."""
-    folder = Path(source)
-    if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise GateauError(
-            "models.no_tokenizer", f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it"
-        )
+    if Path(source).is_dir():
+        check_tokenizer_files(_facts(config, source))
     try:
         return open_tokenizer(source, **_origin(config))
     except Exception as error:  # as above; for a tokenizer.json that holds a list, it asks for the list's keys

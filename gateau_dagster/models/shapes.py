@@ -7,6 +7,7 @@ attention), or other names in their configurations.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -175,7 +176,8 @@ def model_without_weights(config: PreTrainedConfig) -> tuple[PreTrainedModel, Se
     unknown = f"the arithmetic of {kind.__name__} is not known"
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            # A copy, since building a model changes the configuration that it is given, and others read this one.
+            model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32)
         layers = layers_of(model)
     except Exception as error:  # each architecture's code raises its own; none of them may end a run
         raise GateauError(

@@ -15,9 +15,9 @@ from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.sources import resolve_files
-from gateau_dagster.errors import GateauError
-from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, own_window, short_window
+from gateau_dagster.errors import GateauError, error_at
 from gateau_dagster.models.model_config import learned_positions
+from gateau_dagster.models.model_facts import facts_of, local_facts, short_window
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
@@ -82,26 +82,23 @@ def _check_positions(config: Config) -> None:
     training = config.training
     if training.positions is None or config.models[training.model].base is not None:
         return
-    known = known_model(config, training.model).config
+    known = facts_of(config, training.model).config
     if known is None:
         return  # not on this machine yet: the training checks it
     from gateau_dagster.training.position_extension import extend_positions
 
-    try:
+    with error_at("training.positions"):
         extend_positions(copy.deepcopy(known), training.positions, name=config.models[training.model].path)
-    except GateauError as error:
-        raise error.reworded(f"training.positions: {error}") from error
 
 
 def _check_model(config: Config) -> None:
     """Check positions in the model's config.json; a model that is made here has those of its origin."""
     training = config.training
     agreed_deepspeed_config(training, folder=config.folder)  # raises
-    window = own_window(config, config.origin(training.model))
-    if window is not None and window >= training.max_length:
+    facts = local_facts(config, training.model)
+    if facts.window is not None and facts.window >= training.max_length:
         return  # learned positions suffice, too, and the checks below import transformers, which takes seconds
-    folder = model_folder(config, config.origin(training.model), local_only=True)
-    known = None if folder is None else known_model(config, training.model).config
+    known = facts.config
     if known is None:
         return  # not on this machine yet: the training checks it
     name = config.models[training.model].path
@@ -328,7 +325,7 @@ def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[
 
 def _characters_a_token(config: Config, samples: Sequence[Sample]) -> float | None:
     """Return the characters per token of these contexts for theta_A's tokenizer; None without tokenizer or text."""
-    tokenizer = known_tokenizer(config, "short")
+    tokenizer = local_facts(config, "short").tokenizer
     texts = [sample.context[:_LOOKED_AT] for sample in samples if sample.context]
     if tokenizer is None or not texts:
         return None

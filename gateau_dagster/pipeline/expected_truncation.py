@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from gateau_dagster.models.known_model import known_positions
+from gateau_dagster.models.model_facts import known_positions
 from gateau_dagster.pipeline.losses import PromptLimit, Truncation, truncation_among
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.token_rates import token_rates

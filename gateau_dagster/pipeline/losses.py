@@ -16,7 +16,7 @@ from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_chats
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import longest_prompt
-from gateau_dagster.models.known_model import shown_window
+from gateau_dagster.models.model_facts import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
 from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.plan import Key

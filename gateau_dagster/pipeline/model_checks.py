@@ -12,7 +12,7 @@ from __future__ import annotations
 import filecmp
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,28 +23,14 @@ from gateau_dagster.config.training import WEIGHING
 from gateau_dagster.data.input_index import InputIndex
 from gateau_dagster.data.sample import Sample, spelled_control_tokens, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
-from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.errors import GateauError, error_at, gateau_command
 from gateau_dagster.models.chat_template import DROPPED, REFUSED, Record, RecordTrial, Trial, try_chat_template
 from gateau_dagster.models.control_tokens import any_of, control_tokens, inseparable
-from gateau_dagster.models.known_model import (
-    check_complete,
-    check_model_files,
-    check_weight_files,
-    known_model,
-    known_tokenizer,
-    model_folder,
-)
-from gateau_dagster.models.model_config import (
-    ATTENTION_CURE,
-    check_decoder,
-    class_of,
-    override_rope_theta,
-    prompt_tokens,
-    unseen_by_class,
-    window_of,
-)
+from gateau_dagster.models.model_config import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.model_digest import check_downloadable
-from gateau_dagster.models.prompt import answer_ends, encode, open_tokenizer
+from gateau_dagster.models.model_facts import ModelFacts, facts_in, facts_of, local_facts
+from gateau_dagster.models.model_rules import FILE_RULES, Asked, Rule, Service
+from gateau_dagster.models.prompt import answer_ends, encode
 from gateau_dagster.pipeline.recipes import recipes, trims_contexts, weighs_responses
 from gateau_dagster.readable import listed, percentage, plural
 from gateau_dagster.storage.local import recall, remember
@@ -53,26 +39,18 @@ from gateau_dagster.training.readiness import check_architecture, check_sharding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-    from transformers.configuration_utils import PreTrainedConfig
 
-    from gateau_dagster.config import Config, ModelConfig, TrainingConfig
+    from gateau_dagster.config import Config, TrainingConfig
+    from gateau_dagster.config.variants import OtherModel
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 # Version of the checks: raise it when they check more, since a model that passed is not checked again.
-_EDITION = "4"
+_EDITION = "5"
 # The settings that `check_architecture` reads.
 _OF_ROWS = {"batching", "batch_size", "chunked_loss", "max_length", "sequence_parallel", "skip", "tiled_mlp"}
-_UNTRIED = "untried "
 _TRIAL_EDITION = "1"  # of the trials of chat templates: raise it when a trial of the same template has another result
-_SMALL_FILES = [
-    "config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "*.jinja",
-    "vocab*",
-    "merges*",
-]
+_SMALL_FILES = ["config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json"]
+_SMALL_FILES += ["*.jinja", "vocab*", "merges*"]
 _TOKENIZER_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken", ".vocab"}
 _NOT_OF_TOKENIZERS = {"config.json", "generation_config.json", "tokenizer_config.json", "model.safetensors.index.json"}
 _MOST_REASONS = 3
@@ -92,25 +70,15 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
     Raises:
         GateauError: a file is missing or damaged, the model cannot serve, or its chat template fails or does not end.
     """
-    known = digest.startswith(("folder:", "hub:"))  # others are made here
-    folder = model_folder(config, name, local_only=True) if known else None
-    if folder is None:
+    facts = _facts_here(config, name, digest)
+    if facts.folder is None:
         if digest.startswith("hub:"):
             check_downloadable(config.models[name], place=f"models.{name}")
         return
-    model, place = config.models[name], f"models.{name}.path"
-    code = "with remote code " if model.trust_remote_code else ""  # without it the same files may not be readable
-    _once(config, f"files {digest}", partial(check_model_files, folder, place))
-    if digest.startswith("folder:"):  # the rest of a model in the hub's cache may still be downloaded
-        check_complete(folder, place, remote_code=model.trust_remote_code)
-        _once(config, f"weights {digest}", partial(check_weight_files, folder, place))
-        _once(config, f"readable {code}{digest}", partial(_check_readable, folder, place, model.trust_remote_code))
-        if model.task == "causal":
-            check = partial(_check_decoder, folder, place, model)
-            _once(config, f"decoder {model.rope_theta} {code}{digest}", check)
-    if model.task == "causal" and scores:
-        shown = f"{config.scoring.max_length} {model.context} {model.window}"
-        _once(config, f"length {shown} {digest}", partial(_check_length, config, name))
+    model = config.models[name]
+    scoring = config.scoring if scores else None
+    service = Service(section=model, scoring=scoring, whole=digest.startswith("folder:"))
+    _ask(config, FILE_RULES, facts, service, place=f"models.{name}.path", digest=digest)
     if config.scoring.template == "chat" and model.task == "causal":
         chat_trial(config, name, digest)
 
@@ -126,38 +94,32 @@ def chat_trial(config: Config, name: str, digest: str, records: Sequence[Record]
     """
     if digest.startswith("hub:") and _is_to_be_fetched(config, name):
         fetch_tokenizer(config, name)
-    folder = _tokenizer_folder(config, name, digest)
-    if folder is None:
+    facts = _facts_here(config, name, digest)
+    if not facts.has_any(*_TOKENIZER_FILES):
         return None
-    code = config.models[name].trust_remote_code
-    return _remembered_trial(config, folder, f"models.{name}.path", digest, code, records)
+    return _remembered_trial(config, facts, f"models.{name}.path", digest, records)
 
 
 def is_untried(config: Config, name: str, digest: str) -> bool:
     """Return whether the chat template of a model whose tokenizer is here has not been tried yet by `chat_trial`."""
-    folder = _tokenizer_folder(config, name, digest)
-    if folder is None:
-        return False
-    return recall(_memory(config), _trial_key(config, folder, digest, config.models[name].trust_remote_code)) is None
+    facts = _facts_here(config, name, digest)
+    return facts.has_any(*_TOKENIZER_FILES) and recall(_memory(config), _trial_key(config, facts, digest)) is None
 
 
-def _tokenizer_folder(config: Config, name: str, digest: str) -> Path | None:
-    """Return the folder of a model whose tokenizer is here; None for others, and for one that the pipeline makes."""
-    if not digest.startswith(("folder:", "hub:")):
-        return None
-    folder = model_folder(config, name, local_only=True)
-    return folder if folder and any((folder / file).is_file() for file in _TOKENIZER_FILES) else None
+def _facts_here(config: Config, name: str, digest: str) -> ModelFacts:
+    """Return the facts of a model's files; without a folder if they are not here, or the pipeline makes the model."""
+    if digest.startswith(("folder:", "hub:")):
+        return local_facts(config, name)
+    return facts_in(None, path=config.models[name].path, remote_code=False)
 
 
-def _remembered_trial(
-    config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Record]
-) -> Trial:
+def _remembered_trial(config: Config, facts: ModelFacts, place: str, digest: str, records: Sequence[Record]) -> Trial:
     """Return the trial of a template, recalled if known. `digest`: the model's, used if its code makes the tokenizer.
 
     A template that does not end, or fails, with `records` is tried without them: the data may be the cause.
     """
     shown = text_digest([json.dumps(records)]) if records else ""
-    cache, key = _memory(config), _trial_key(config, folder, digest, code)
+    cache, key = _memory(config), _trial_key(config, facts, digest)
     known = recall(cache, key + shown)
     if isinstance(known, dict):
         return Trial.from_json(known)
@@ -165,12 +127,12 @@ def _remembered_trial(
     if refusal in _REFUSALS:
         raise GateauError("models.architecture", _REFUSALS[refusal])
     try:
-        found = try_chat_template(folder, place, trust_remote_code=code, records=records)
+        found = try_chat_template(facts.file(""), place, trust_remote_code=facts.remote_code, records=records)
     except GateauError as error:
         if not records:
             _REFUSALS[refusal] = str(error)
             raise
-        found = _remembered_trial(config, folder, place, digest, code, ())
+        found = _remembered_trial(config, facts, place, digest, ())
     for of_records, each in {"": replace(found, records=RecordTrial()), shown: found}.items():
         remember(cache, key + of_records, each.as_json())
     return found
@@ -180,33 +142,25 @@ def _memory(config: Config) -> Path:
     return config.work_folder / "cache" / "model-checks.json"
 
 
-def _trial_key(config: Config, folder: Path, digest: str, code: bool) -> str:
-    what = f"with remote code {digest}" if code else _tokenizer_digest(config, folder)
+def _trial_key(config: Config, facts: ModelFacts, digest: str) -> str:
+    what = f"with remote code {digest}" if facts.remote_code else _tokenizer_digest(config, facts)
     return f"{_TRIAL_EDITION} chat trial {what} "
 
 
-def _tokenizer_digest(config: Config, folder: Path) -> str:
+def _tokenizer_digest(config: Config, facts: ModelFacts) -> str:
     """Return a digest of everything that a tokenizer and its chat template are made from."""
     files = [
         SourceFile(address=str(file), size=status.st_size, stamp=str(status.st_mtime_ns))
-        for file in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*")])
+        for file in sorted([*facts.files("*"), *facts.files("additional_chat_templates/*")])
         if file.suffix in _TOKENIZER_SUFFIXES and file.name not in _NOT_OF_TOKENIZERS and file.is_file()
         for status in [file.stat()]
     ]
     content = content_signature(files, config.work_folder / "cache" / FILE_DIGESTS)
-    model, tokenizer = (_settings(folder / name) for name in ("config.json", "tokenizer_config.json"))
+    model, tokenizer = (facts.settings(name) for name in ("config.json", "tokenizer_config.json"))
     kinds = [str(model.get(key)) for key in ("model_type", "tokenizer_class")]
     # The models of a pair differ in their maximum length, which does not affect a template.
     others = [f"{key} {tokenizer[key]}" for key in sorted(tokenizer) if key != "model_max_length"]
     return text_digest([content, *kinds, *others])
-
-
-def _settings(file: Path) -> dict[str, Any]:
-    """Return the content of a JSON file; empty if the file is damaged, which `check_folder` reports."""
-    with suppress(OSError, ValueError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def answer_frames(
@@ -233,11 +187,10 @@ def answer_frames(
             if (trial := chat_trial(config, name, digests[name])) is not None:
                 found[name] = trial.change
     for name, other in config.other_models.items():
-        folder, digest = config.folder / Path(other.path).expanduser(), other_digests[name]
-        if (template or "chat") == "chat" and folder.is_dir():
+        facts, digest = _facts_of_other(config, other), other_digests[name]
+        if (template or "chat") == "chat" and facts.folder is not None:
             with suppress(GateauError):
-                code = other.trust_remote_code
-                trial = _remembered_trial(config, folder, f"variants.also.{name}.path", digest, code, ())
+                trial = _remembered_trial(config, facts, f"variants.also.{name}.path", digest, ())
                 found[f"variants.also.{name}"] = trial.change
     return {name: change for name, change in found.items() if any(change)}
 
@@ -271,7 +224,7 @@ def check_answer_end(config: Config, digests: Mapping[str, str]) -> None:
 
 
 def _check_eos(config: Config, name: str) -> bool:
-    tokenizer = known_tokenizer(config, name)
+    tokenizer = local_facts(config, name).tokenizer
     if tokenizer is not None:
         require_end(answer_ends(tokenizer, "gateau"), config)
     return tokenizer is not None
@@ -380,13 +333,16 @@ def check_others(config: Config) -> None:
         GateauError: a model is not.
     """
     for name, other in config.other_models.items():
-        folder, place = config.folder / Path(other.path).expanduser(), f"variants.also.{name}.path"
-        if folder.is_dir():
-            check_model_files(folder, place)
-            check_complete(folder, place, remote_code=other.trust_remote_code)
-            check_weight_files(folder, place)
-            _check_readable(folder, place, other.trust_remote_code)
-            _check_decoder(folder, place, other.model)
+        facts = _facts_of_other(config, other)
+        if facts.folder is not None:
+            service = Service(section=other.model, scoring=None, whole=True)
+            _ask(config, FILE_RULES, facts, service, place=f"variants.also.{name}.path")
+
+
+def _facts_of_other(config: Config, other: OtherModel) -> ModelFacts:
+    folder = config.folder / Path(other.path).expanduser()
+    here = folder if folder.is_dir() else None
+    return facts_in(here, path=other.path, remote_code=other.trust_remote_code)
 
 
 def check_trained_models(config: Config, digests: Mapping[str, str]) -> None:
@@ -400,24 +356,16 @@ def check_trained_models(config: Config, digests: Mapping[str, str]) -> None:
     for name, training in _trainings(config).items():
         if training.sequence_parallel > 1:
             check_sharding(agreed_deepspeed_config(training, folder=config.folder))
-        if training.side_by_side or isinstance(training.tiled_mlp, int):
-            key = _rows_key(training, digests[name])
-            _once(config, key, partial(_check_architecture, config, name, training, key))
-        if training.lora is not None and training.lora.modules != "all-linear":
-            key = f"adapters {digests[name]} {training.lora.model_dump_json(include={'modules'})}"
-            _once(config, key, partial(_check_adapters, config, name, training.lora.modules))
+        _ask(config, _TRAINING_RULES, local_facts(config, name), training, digest=digests[name])
 
 
 def untried_models(config: Config, digests: Mapping[str, str]) -> list[str]:
     """Return a sentence for each trained model whose architecture `check_trained_models` could not try."""
-    reasons = {
-        name: recall(_memory(config), _UNTRIED + _rows_key(training, digests[name]))
-        for name, training in _trainings(config).items()
-    }
+    keys = {name: _ROWS.key(training, digests[name]) for name, training in _trainings(config).items()}
     return [
         f"models.{name}: whether it can be trained on the planned rows is known only when its training starts: {reason}"
-        for name, reason in reasons.items()
-        if reason is not None
+        for name, key in keys.items()
+        if (reason := recall(_memory(config), f"{_EDITION} {key}"))
     ]
 
 
@@ -426,75 +374,37 @@ def _trainings(config: Config) -> dict[str, TrainingConfig]:
     return found | ({config.training.model: config.training} if config.training.enabled else {})
 
 
-def _rows_key(training: TrainingConfig, digest: str) -> str:
-    return f"rows {digest} {training.model_dump_json(include=_OF_ROWS)}"
+def _check_rows(facts: ModelFacts, training: TrainingConfig) -> str | bool:
+    """Try the model's architecture; return why it cannot be tried, or False if its configuration is not here yet."""
+    if facts.config is None:
+        return False
+    return check_architecture(facts.config, training, name=facts.path) or ""
 
 
-def _check_architecture(config: Config, name: str, training: TrainingConfig, key: str) -> bool:
-    """Try the model's architecture; return False if its configuration is not on this machine yet."""
-    origin = config.origin(name)
-    folder = model_folder(config, origin, local_only=True)
-    known = None if folder is None else known_model(config, origin).config
-    if known is not None:
-        reason = check_architecture(known, training, name=config.models[origin].path)
-        if reason is not None:
-            remember(_memory(config), _UNTRIED + key, reason)
-    return known is not None
-
-
-def _check_adapters(config: Config, name: str, modules: Sequence[str]) -> bool:
+def _check_adapters(facts: ModelFacts, training: TrainingConfig) -> bool:
     """Check the names of the layers with adapters; return False if the model's configuration is not here yet."""
     from gateau_dagster.training.model import check_adapters
 
-    known = known_model(config, config.origin(name)).config
-    if known is not None:
-        check_adapters(known, modules)
-    return known is not None
+    if facts.config is not None and training.lora is not None:
+        check_adapters(facts.config, training.lora.modules)
+    return facts.config is not None
 
 
-def _check_readable(folder: Path, place: str, code: bool) -> None:
-    """Check that transformers can read configuration and tokenizer."""
-    from transformers import AutoConfig
-
-    for what, read in (("config.json", AutoConfig.from_pretrained), ("tokenizer", open_tokenizer)):
-        try:
-            read(folder, trust_remote_code=code, local_files_only=True)
-        except Exception as error:  # the library and remote code raise many types
-            reason = (str(error).strip().splitlines() or ["no reason given"])[0]
-            raise GateauError(
-                "models.file_damaged",
-                f"{place}: transformers cannot read the {what} in {folder}: {type(error).__name__}: {reason}. Copy it "
-                "again from the source of the weights.",
-            ) from error
-
-
-def _check_decoder(folder: Path, place: str, model: ModelConfig) -> None:
-    """Check that a model is causal, and has the rotary embedding that its configured base needs."""
-    found = _read_config(folder, model.trust_remote_code)
-    try:
-        check_decoder(found, model, str(folder))
-        if model.rope_theta is not None:
-            override_rope_theta(found, model.rope_theta, name=model.path)
-    except GateauError as error:
-        raise error.reworded(f"{place}: {error}") from error
-
-
-def _check_length(config: Config, name: str) -> bool:
-    """Check that a model has positions for the longest prompt. Return False where its config.json is not here."""
-    found, model = known_model(config, name).config, config.models[name]
-    if found is None:
-        return False
-    try:
-        prompt_tokens(found, model, config.scoring, window=window_of(found, model))
-    except GateauError as error:
-        raise error.reworded(f"models.{name}.path: {error}") from error
-    return True
-
-
-def _read_config(folder: Path, code: bool) -> PreTrainedConfig:
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
+_ROWS: Rule[TrainingConfig] = Rule(
+    name="rows",
+    check=_check_rows,
+    applies=lambda training: training.side_by_side or isinstance(training.tiled_mlp, int),
+    reads=lambda training: training.model_dump_json(include=_OF_ROWS),
+)
+_TRAINING_RULES = (
+    _ROWS,
+    Rule(
+        name="adapters",
+        check=_check_adapters,
+        applies=lambda training: training.lora is not None and training.lora.modules != "all-linear",
+        reads=lambda training: training.model_dump_json(include={"lora": {"modules"}}),
+    ),
+)
 
 
 def lost_first_tokens(config: Config) -> list[str]:
@@ -594,16 +504,15 @@ def _inseparable_of(config: Config, name: str, digest: str, spelled: Sequence[st
 def _of_tokenizer(
     config: Config, name: str, digest: str, what: str, find: Callable[[PreTrainedTokenizerBase], list[str]]
 ) -> list[str]:
-    folder = _tokenizer_folder(config, name, digest)
-    if folder is None:
+    facts = _facts_here(config, name, digest)
+    if not facts.has_any(*_TOKENIZER_FILES):
         return []
-    key = f"{what} {_trial_key(config, folder, digest, config.models[name].trust_remote_code)}"
+    key = f"{what} {_trial_key(config, facts, digest)}"
     known = recall(_memory(config), key)
     if not isinstance(known, list):
-        tokenizer = known_tokenizer(config, name)
-        if tokenizer is None:
+        if facts.tokenizer is None:
             return []
-        known = find(tokenizer)
+        known = find(facts.tokenizer)
         remember(_memory(config), key, known)
     return known
 
@@ -630,14 +539,13 @@ def _is_to_be_fetched(config: Config, name: str) -> bool:
     """Return whether a model's tokenizer is on the hub and not in its cache."""
     if "://" in config.models[name].path:
         return False
-    folder = model_folder(config, name, local_only=True)
-    return folder is None or not any((folder / file).is_file() for file in _TOKENIZER_FILES)
+    return not local_facts(config, name).has_any(*_TOKENIZER_FILES)
 
 
 def _lacks_bos(config: Config, name: str) -> bool:
-    tokenizer, known = known_tokenizer(config, name), known_model(config, name).config
-    first = None if known is None else getattr(known.get_text_config(decoder=True), "bos_token_id", None)
-    return tokenizer is not None and tokenizer.bos_token_id is None and isinstance(first, int)
+    facts = local_facts(config, name)
+    first = None if facts.config is None else getattr(facts.config.get_text_config(decoder=True), "bos_token_id", None)
+    return facts.tokenizer is not None and facts.tokenizer.bos_token_id is None and isinstance(first, int)
 
 
 def check_attention(config: Config, name: str, digest: str) -> None:
@@ -671,18 +579,16 @@ def unseen_attention(config: Config, digest: str) -> list[str]:
 
 def attention_unseen(config: Config, name: str, digest: str) -> str | None:
     """Return class and reason if a model returns no attention; None if unknown or not here. `digest`: of the model."""
-    cache, key = _memory(config), f"{_EDITION} attention {digest}"
-    known = recall(cache, key)
-    if isinstance(known, str):
-        return known or None
-    found = known_model(config, name).config
-    kind = None if found is None else class_of(found)
-    if found is None or kind is None:
-        return None
-    reason = unseen_by_class(kind, found)
-    said = "" if reason is None else f"{kind.__name__}: {reason}"
-    remember(cache, key, said)
-    return said or None
+    return _once(config, f"attention {digest}", lambda: _unseen(facts_of(config, name))) or None
+
+
+def _unseen(facts: ModelFacts) -> str | bool:
+    """Return class and reason if a model returns no attention, else an empty text; False if its class is not known."""
+    kind = None if facts.config is None else class_of(facts.config)
+    if facts.config is None or kind is None:
+        return False
+    reason = unseen_by_class(kind, facts.config)
+    return "" if reason is None else f"{kind.__name__}: {reason}"
 
 
 def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], Sequence[str]]) -> None:
@@ -707,18 +613,16 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
 
 
 def _same_files(config: Config, models: set[str]) -> bool:
-    first, second = (model_folder(config, name, local_only=True) for name in models)
-    if first is None or second is None:
-        return False
+    first, second = (local_facts(config, name) for name in models)
     return all(
-        (first / name).is_file() and (second / name).is_file() and filecmp.cmp(first / name, second / name, False)
+        first.has_any(name) and second.has_any(name) and filecmp.cmp(first.file(name), second.file(name), False)
         for name in _TOKENIZER_FILES
     )
 
 
 def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
     """Compare the pair's tokens; return False where a tokenizer is not on this machine yet."""
-    first, second = (known_tokenizer(config, name) for name in ("short", "long"))
+    first, second = (local_facts(config, name).tokenizer for name in ("short", "long"))
     if first is None or second is None:
         return False
     for text in texts():
@@ -738,7 +642,7 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
 
     The mix is compared again, token by token, when it is made.
     """
-    first, second = (known_tokenizer(config, name) for name in (trained, "long"))
+    first, second = (local_facts(config, name).tokenizer for name in (trained, "long"))
     if first is None or second is None:
         return False
     for text in texts():
@@ -755,8 +659,29 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
     return True
 
 
-def _once(config: Config, what: str, check: Callable[[], bool | None]) -> None:
-    # Only success is remembered: the reason of a failure may be a library that is missing in this process only.
+def _ask(
+    config: Config, rules: Sequence[Rule[Asked]], facts: ModelFacts, asked: Asked, *, digest: str = "", place: str = ""
+) -> None:
+    """Ask the rules that apply. A rule with a name is not asked again of a model that passed under this digest."""
+    for rule in rules:
+        if rule.applies(asked):
+            with error_at(place) if place else nullcontext():
+                check = partial(rule.check, facts, asked)
+                if rule.name and digest:
+                    _once(config, rule.key(asked, digest), check)
+                else:
+                    check()
+
+
+def _once(config: Config, what: str, check: Callable[[], bool | str | None]) -> str | None:
+    """Return the remark of a check that a model passed, remembered; None if the check returned False."""
+    # A failure is not remembered: its reason may be a library that is missing in this process only.
     cache, key = _memory(config), f"{_EDITION} {what}"
-    if recall(cache, key) is None and check() is not False:
-        remember(cache, key, "in order")
+    remark = recall(cache, key)
+    if not isinstance(remark, str):
+        passed = check()
+        if passed is False:
+            return None
+        remark = passed if isinstance(passed, str) else ""
+        remember(cache, key, remark)
+    return remark

@@ -11,7 +11,7 @@ from gateau_dagster.config.made_models import machine_settings, place_of, stage_
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.models.chat_rendering import rendering_settings
-from gateau_dagster.models.known_model import short_window
+from gateau_dagster.models.model_facts import short_window
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,

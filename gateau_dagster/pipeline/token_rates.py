@@ -22,7 +22,7 @@ import polars as pl
 from gateau_dagster.data.index import read_samples
 from gateau_dagster.data.sample import Sample, text_digest
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.sample_table import SampleTokens
@@ -85,7 +85,7 @@ def token_rates(state: State, name: str) -> TokenRates:
     if isinstance(known, dict) and {*known} == {*TokenRates.__dataclass_fields__}:
         return TokenRates(**known)
     prepare_inputs(config, "tokenizers")
-    tokenizer = known_tokenizer(config, name)
+    tokenizer = local_facts(config, name).tokenizer
     try:
         rates = TokenRates() if tokenizer is None else _measured(state, tokenizer, opening)
     except GateauError:  # the run reports it

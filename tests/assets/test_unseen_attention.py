@@ -10,7 +10,7 @@ from gateau_dagster.pipeline.checks import checks_of
 from tests.assets.harness import pipeline_on
 from tests.kit.project import make_project
 from tests.kit.tiny_models import replace_model
-from tests.models.test_known_model import NEXT
+from tests.models.test_model_facts import NEXT
 
 LADM = {"ladm": {"span_length": 8, "first_scored": 6}}
 pytestmark = pytest.mark.long

@@ -13,7 +13,7 @@ from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.shapes import built_shape, known_shape, model_shape
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import model_config
-from tests.models.test_known_model import NEXT
+from tests.models.test_model_facts import NEXT
 
 _LENGTH = 37
 _EXPERTS: dict[str, dict[str, Any]] = {

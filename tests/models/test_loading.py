@@ -27,7 +27,6 @@ from gateau_dagster.features.demo.config import DemoConfig
 from gateau_dagster.features.demo.prepare import embedded_demo
 from gateau_dagster.models import loading
 from gateau_dagster.models import model_digest as module
-from gateau_dagster.models.known_model import check_model_files, check_weight_files
 from gateau_dagster.models.loaded import LoadedModel
 from gateau_dagster.models.loading import effective_max_length, load_model
 from gateau_dagster.models.model_config import Label, check_architecture, label_index
@@ -90,7 +89,6 @@ def test_wrong_paths_are_named(saved: Path, path: str, message: str) -> None:
 
 
 RealApi = huggingface_hub.HfApi
-PLACE = "models.long.path"
 
 
 def test_hub_out_of_reach(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,85 +235,19 @@ def test_override_keeps_a_scaling_rule(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    "damage",
     [
-        (holding("tokenizer.json", "[1, 2]"), r"tokenizer\.json contains a list, not an object"),
-        (holding("tokenizer.json", "version https://git-lfs.github.com/spec/v1"), r"tokenizer\.json is not JSON .*lfs"),
-        (holding("tokenizer_config.json", "null"), r"tokenizer_config\.json contains a NoneType"),
-        (holding("config.json", "[]"), r"config\.json contains a list"),
-        (holding("config.json", "[" * 100_000), r"config\.json is not JSON"),
-        (without("config.json"), r"has no config\.json"),
-        (changed(num_attention_heads=0), r"num_attention_heads: '0'; expected a whole number from 1"),
-        (changed(num_attention_heads="two"), r"num_attention_heads: 'two'"),
-        (changed(hidden_size=16.5), r"hidden_size: '16\.5'"),
-        (changed(hidden_size={"a": 1}), r"hidden_size"),
-        (changed(vocab_size=-1), r"vocab_size: '-1'"),
-        (changed(max_position_embeddings="long"), r"max_position_embeddings: 'long'"),
-        (changed(hidden_size=10**9), r"hidden_size: '1000000000'"),
-        (changed(n_layer=1_000_000), r"1000000 layers"),
-        (changed(num_key_value_heads=True), r"num_key_value_heads: 'True'"),
-        (changed(num_hidden_layers=1_000_000), r"1000000 layers, but the weights hold \d+ tensors"),
-        (changed(text_config={"num_hidden_layers": 1_000_000}), r"1000000 layers"),
+        holding("tokenizer.json", "[1, 2]"),
+        holding("config.json", "[]"),
+        changed(num_attention_heads=0),
+        changed(hidden_size={"a": 1}),
+        changed(num_hidden_layers=1_000_000),
     ],
 )
-def test_damage_is_told(tiny: Path, damage: Callable[[Path], None], message: str) -> None:
-    check_model_files(tiny, PLACE)
+def test_loading_what_is_damaged_is_one_message(tiny: Path, damage: Callable[[Path], None]) -> None:
     damage(tiny)
-    with pytest.raises(GateauError, match=rf"^models\.long\.path: .*{message}"):
-        check_model_files(tiny, PLACE)
-
-
-def test_loading_what_is_damaged_is_one_message(tiny: Path) -> None:
-    for damage in (changed(num_hidden_layers=1_000_000), changed(hidden_size={"a": 1}), holding("config.json", "[]")):
-        damage(tiny)
-        with pytest.raises(GateauError, match="tiny"):
-            _load(tiny)
-
-
-def test_sizes_of_an_architecture_s_own_are_left_to_it(tiny: Path) -> None:
-    changed(num_key_value_heads=[1, 2], num_attention_heads=None, max_position_embeddings=-1)(tiny)
-    check_model_files(tiny, PLACE)
-
-
-def model(folder: Path, dtype: torch.dtype = torch.float32, **config: object) -> Path:
-    (folder / "config.json").write_text(json.dumps(config))
-    tensors = {"a.weight": torch.ones(4, 4).to(dtype), "a.bias": torch.zeros(4), "mask": torch.ones(2) > 0}
-    save_file(tensors, folder / "model-1.safetensors")
-    save_file({"b.weight": torch.ones(4)}, folder / "model-2.safetensors")
-    return folder
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.float8_e4m3fn])
-def test_weights_of_any_floating_point_type(tmp_path: Path, dtype: torch.dtype) -> None:
-    check_weight_files(model(tmp_path, dtype), PLACE)
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
-def test_whole_numbers_are_no_weights_unless_they_are_quantised(tmp_path: Path, dtype: torch.dtype) -> None:
-    with refused("models.quantized", rf"^{PLACE}: .*model-1\.safetensors .*a\.weight"):
-        check_weight_files(model(tmp_path, dtype), PLACE)
-    check_weight_files(model(tmp_path, dtype, quantization_config={"bits": 8}), PLACE)
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "cut short": lambda data: data[:-3],
-    "longer": lambda data: data + b"xx",
-    "empty": lambda data: b"",
-    "git-lfs": lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
-}
-
-
-@pytest.mark.parametrize("config", [{}, {"quantization_config": {"bits": 8}}], ids=["plain", "quantised"])
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, config: dict[str, object]) -> None:
-    file = model(tmp_path, **config) / "model-2.safetensors"  # pyright: ignore[reportArgumentType]
-    file.write_bytes(DAMAGES[name](file.read_bytes()))
-    with refused("models.file_damaged", r"model-2\.safetensors"):
-        check_weight_files(tmp_path, PLACE)
-    file.unlink()
-    file.mkdir()
-    with refused("models.file_damaged", r"model-2"):
-        check_weight_files(tmp_path, PLACE)
+    with pytest.raises(GateauError, match="tiny"):
+        _load(tiny)
 
 
 Answer = tuple[int, dict[str, str]]

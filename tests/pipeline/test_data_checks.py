@@ -23,7 +23,8 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
-from gateau_dagster.pipeline import data_checks, model_checks
+from gateau_dagster.models.model_facts import ModelFacts
+from gateau_dagster.pipeline import model_checks
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.data_checks import check_training, chosen_share, warnings_of
 from gateau_dagster.pipeline.model_checks import check_trained_models, untried_models
@@ -174,7 +175,7 @@ def test_positions_that_the_trained_model_has_not_learned(tmp_path: Path) -> Non
 def test_a_window_that_is_enough_is_read_without_transformers(tmp_path: Path) -> None:
     """Check the modules: importing transformers took most of the time of a run that has nothing to do."""
     saved_config(tmp_path, LlamaConfig, max_position_embeddings=64)
-    with mock.patch.object(data_checks, "known_model", side_effect=AssertionError):
+    with mock.patch.object(ModelFacts, "config", mock.PropertyMock(side_effect=AssertionError)):
         check_training(training_of({"max_length": 64}, folder=tmp_path), samples(3, 10))
         with pytest.raises(AssertionError):
             check_training(training_of({"max_length": 65}, folder=tmp_path), samples(3, 10))

@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.expected_truncation import expected_truncation
 from gateau_dagster.pipeline.losses import prompted_models
@@ -29,7 +29,7 @@ def state_on(folder: Path, max_length: int = 64, **sections: Any) -> State:
 
 def test_it_is_near_what_the_prompts_lose(tmp_path: Path) -> None:
     state = state_on(tmp_path)
-    tokenizer = known_tokenizer(state.config, "long")
+    tokenizer = local_facts(state.config, "long").tokenizer
     assert tokenizer is not None
     texts = [Sample.of_row({"sample_id": "", **each}) for each in RECORDS]
     prompts = [build_prompt(tokenizer, text, max_length=64) for text in texts]
@@ -63,7 +63,7 @@ def test_samples_whose_end_alone_is_too_long_are_counted_as_rejects(tmp_path: Pa
     long = {**sample(100), "response": "word " * 100}
     write_samples(tmp_path / "long.jsonl", [*RECORDS, long])
     found = expected_truncation(state_of(config=state.config), "long")
-    tokenizer = known_tokenizer(state.config, "long")
+    tokenizer = local_facts(state.config, "long").tokenizer
     assert tokenizer is not None
     with pytest.raises(UnscorableSampleError):
         build_prompt(tokenizer, Sample.of_row({"sample_id": "", **long}), max_length=64)
@@ -86,7 +86,7 @@ def test_prompts_beyond_rotary_positions_are_counted(
     models[name] |= window
     state = state_on(tmp_path, 512, models=models)
     edit(tmp_path / name, max_position_embeddings=48)
-    tokenizer = known_tokenizer(state.config, name)
+    tokenizer = local_facts(state.config, name).tokenizer
     assert tokenizer is not None
     texts = [Sample.of_row({"sample_id": "", **each}) for each in RECORDS]
     lengths = [build_prompt(tokenizer, text, max_length=window.get("window", 512)).length for text in texts]

@@ -12,8 +12,8 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.features.text_mix.mix import check_homologous, text_files, text_signatures
-from gateau_dagster.models.known_model import known_positions, own_window
 from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.models.model_facts import known_positions, own_window
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.observed import state_of

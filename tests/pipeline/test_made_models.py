@@ -8,8 +8,8 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.models import PreExperienceOptions
-from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.models.model_facts import own_window
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.scoring_assets import check_clusters
 from tests.kit.error_codes import refused

@@ -10,7 +10,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import Trial
-from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.model_facts import ModelFacts, facts_in
 from gateau_dagster.pipeline import model_checks
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.loadable import loadable_model
@@ -29,49 +29,18 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path, samples=8, shards=2, models=models)
 
 
+def edit(file: Path, **keys: object) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
+
+
 def opened(project: Path) -> State:
     return state_of(config=load_project(project))
 
 
-def test_damaged_files_are_named_with_their_place(project: Path) -> None:
-    file = project.parent / "short" / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "num_attention_heads": 0}))
+def test_a_fault_of_a_folder_is_refused_with_its_place(project: Path) -> None:
+    edit(project.parent / "short" / "config.json", num_attention_heads=0)
     with refused("models.file_damaged", match=r"^models\.short\.path: .* num_attention_heads: '0'"):
         checked_plan(opened(project))
-
-
-@pytest.mark.parametrize(
-    ("files", "code"), [("tokenizer*", "models.no_tokenizer"), ("*.safetensors", "models.incomplete")]
-)
-def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, code: str) -> None:
-    for file in (project.parent / "long").glob(files):
-        file.unlink()
-    with refused(code, match=r"^models\.long\.path: .*/long "):
-        checked_plan(opened(project))
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "content"),
-    [
-        ("tokenizer", "tokenizer.json", "{}"),
-        ("config.json", "config.json", '{"model_type": []}'),
-        ("config.json", "config.json", '{"model_type": "of no kind"}'),
-    ],
-)
-def test_what_transformers_cannot_read_is_told(project: Path, name: str, file: str, content: str) -> None:
-    (project.parent / "long" / file).write_text(content)
-    with refused("models.file_damaged", match=rf"^models\.long\.path: .*{name} "):
-        checked_plan(opened(project))
-
-
-@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "LlamaConfig"])
-def test_a_tokenizer_class_that_is_none_is_told(project: Path, kind: str) -> None:
-    for name in ("short", "long"):
-        file = project.parent / name / "tokenizer_config.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": kind}))
-    with refused("models.file_damaged", match=rf"^models\.\w+\.path: .*tokenizer .*{kind}"):
-        checked_plan(opened(project))
-    assert known_tokenizer(load_project(project), "long") is None
 
 
 def test_a_first_token_that_is_lost_with_its_file_is_told(project: Path) -> None:
@@ -125,15 +94,11 @@ def test_what_is_in_order_is_looked_at_once(project: Path, monkeypatch: pytest.M
     assert tried[1:] == ["models.long.path"]
 
 
-def test_of_the_hub_a_tokenizer_that_is_still_to_be_fetched_is_no_fault(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_the_hub_a_tokenizer_that_is_still_to_be_fetched_is_no_fault(project: Path) -> None:
     """Whoever looks at the configuration has the hub's config.json from then on, and nothing else."""
     change_config(project, scoring={"template": "chat"})
-    (project.parent / "short" / "tokenizer.json").unlink()
-    (project.parent / "short" / "tokenizer_config.json").unlink()
-    (project.parent / "short" / "chat_template.jinja").unlink(missing_ok=True)
-    monkeypatch.setattr(model_checks, "check_model_files", lambda folder, place: None)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (project.parent / "short" / name).unlink(missing_ok=True)
     model_checks.check_folder(load_project(project), "short", "hub:org/model:commit")
 
 
@@ -141,7 +106,7 @@ def test_what_was_read_with_its_own_code_is_looked_at_again_without(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[bool] = []
-    monkeypatch.setattr(model_checks, "_check_readable", lambda folder, place, code: tried.append(code))
+    monkeypatch.setattr(ModelFacts, "tokenizer", property(lambda facts: (tried.append(facts.remote_code), object())[1]))
     config = load_project(project)
     for code in (True, False, False):
         long = config.models["long"].model_copy(update={"trust_remote_code": code})
@@ -160,33 +125,6 @@ def test_a_chat_template_that_is_still_to_be_fetched_is_told(project: Path) -> N
     assert "`hf download nobody/nothing --revision v2 --include" in said and said in checks_of(opened(project)).warnings
     change_config(project, scoring={**chat, "template": "gateau"})
     assert unknown_chat_templates(load_project(project)) == []
-
-
-def edit(file: Path, **keys: object) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
-
-
-def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
-    index = project.parent / "long" / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}))
-    with refused("models.incomplete", match=r"^models\.long\.path: .* 1 of .* 2 .* model-2\.safetensors"):
-        checked_plan(opened(project))
-    for damaged, code in (
-        ("{", "models.file_damaged"),
-        ("{}", "models.incomplete"),
-        ('{"weight_map": {"a": 1}}', "models.incomplete"),
-    ):
-        index.write_text(damaged)
-        with refused(code):
-            checked_plan(opened(project))
-    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
-    assert checked_plan(opened(project))
-
-
-def test_bin_files_alone_want_trust(project: Path) -> None:
-    (project.parent / "long" / "model.safetensors").rename(project.parent / "long" / "pytorch_model.bin")
-    with refused("models.pickled", match=r"^models\.long\.path"):
-        checked_plan(opened(project))
 
 
 @pytest.mark.parametrize(("kind", "architecture"), [("t5", "T5ForConditionalGeneration"), ("bert", "BertForMaskedLM")])
@@ -317,7 +255,8 @@ def test_a_template_that_fails_only_with_the_data_is_tried_without_them(
     monkeypatch.setattr(model_checks, "try_chat_template", trials)
     config = opened(chatting).config
     for records in ([{"messages": []}], (), [{"messages": []}]):
-        found = model_checks._remembered_trial(config, chatting.parent / "long", "place", "", False, records)
+        facts = facts_in(chatting.parent / "long", path="long", remote_code=False)
+        found = model_checks._remembered_trial(config, facts, "place", "", records)
         assert found.records.tried == 0
     assert trials.call_count == 2, "each result is remembered"
 

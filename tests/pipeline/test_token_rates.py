@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.features.demo.prepare import ensure_demo_data, ensure_demo_tokenizer
-from gateau_dagster.models.known_model import known_model, known_tokenizer
+from gateau_dagster.models.model_facts import facts_of, local_facts
 from gateau_dagster.pipeline import token_rates as module
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
@@ -51,7 +51,7 @@ def test_the_demo_s_pair_is_known_before_it_is_built(tmp_path: Path) -> None:
     ensure_demo_data(config)
     ensure_demo_tokenizer(config)
     for name, window in (("short", 256), ("long", 2048)):
-        found = known_model(config, name).config
+        found = facts_of(config, name).config
         assert found is not None and found.max_position_embeddings == window
-        assert known_tokenizer(config, name) is not None
+        assert local_facts(config, name).tokenizer is not None
     assert not list(tmp_path.rglob("*.safetensors"))

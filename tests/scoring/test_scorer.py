@@ -29,7 +29,7 @@ from gateau_dagster.scoring.segments import CamRow, segment_prompts
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import loaded_model, passages, samples, tokenizer
 from tests.methods.configured import configured
-from tests.models.test_known_model import NEXT
+from tests.models.test_model_facts import NEXT
 from tests.scoring.builders import (
     cam_figures,
     check,

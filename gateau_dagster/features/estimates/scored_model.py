@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster.models.flops import whole_text_flops
-from gateau_dagster.models.known_model import known_model, own_window, parameter_count
+from gateau_dagster.models.model_facts import facts_of, own_window, parameter_count
 from gateau_dagster.models.shapes import known_shape
 from gateau_dagster.pipeline.model_checks import attention_unseen
 from gateau_dagster.pipeline.state import State
@@ -31,7 +31,7 @@ class ScoredModel:
     def __init__(self, state: State, name: str) -> None:
         config, section = state.config, state.config.models[name]
         self.name, self.causal = name, section.task == "causal"
-        self.known, self.parameters = known_model(config, name), parameter_count(config, name)
+        self.known, self.parameters = facts_of(config, name), parameter_count(config, name)
         self.rates, self.limit, self.shape = token_rates(state, name), config.scoring.max_length, None
         if not self.causal or section.context == "window":
             self.limit = min(self.limit, section.window or own_window(config, name) or self.limit)

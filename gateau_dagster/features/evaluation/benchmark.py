@@ -123,9 +123,9 @@ class Materials:
 
         It counts the tokens of questions, because all variants get the same questions.
         """
-        from gateau_dagster.models.known_model import known_tokenizer
+        from gateau_dagster.models.model_facts import local_facts
 
-        found = known_tokenizer(self.config, self.config.training.model)
+        found = local_facts(self.config, self.config.training.model).tokenizer
         return found if found is not None else self.model(MODELS[0]).tokenizer
 
     def table(self, asset: str, columns: Sequence[str]) -> pl.DataFrame:

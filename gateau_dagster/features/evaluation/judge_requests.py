@@ -36,7 +36,7 @@ from gateau_dagster.features.evaluation.judging.judge_answers import (
 from gateau_dagster.features.evaluation.judging.replies import Replies
 from gateau_dagster.features.evaluation.registry import scored_benchmarks
 from gateau_dagster.features.evaluation.servers import CHARACTERISTIC_NAMES, JudgeConfig
-from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
@@ -188,7 +188,7 @@ class PlannedBenchmark:
 def token_counter(config: Config) -> CountTokens:
     """Return a function that counts tokens with the trained model's tokenizer, or by bytes if it is not available."""
     name = config.training.model
-    tokenizer = known_tokenizer(config, name) if name in config.models else None
+    tokenizer = local_facts(config, name).tokenizer if name in config.models else None
     if tokenizer is None:
         return lambda text: -(-len(text.encode()) // _BYTES)
     return lambda text: len(encode(tokenizer, text))

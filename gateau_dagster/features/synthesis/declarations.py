@@ -18,7 +18,7 @@ from gateau_dagster.features.synthesis.contexts import CONTEXTS, CONTEXTS_CODE_V
 from gateau_dagster.features.synthesis.passages import PASSAGES, PASSAGES_CODE_VERSION, quota
 from gateau_dagster.features.synthesis.questions import PROMPT_TOKENS, QUESTIONS, QUESTIONS_CODE_VERSION
 from gateau_dagster.models.chat_rendering import rendering_settings
-from gateau_dagster.models.known_model import short_window
+from gateau_dagster.models.model_facts import short_window
 from gateau_dagster.pipeline.asset import UNIQUE_IDS, Asset, Observed, Part, origin_key
 from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
 from gateau_dagster.storage.stamp import By, fingerprint

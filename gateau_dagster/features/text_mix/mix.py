@@ -23,7 +23,7 @@ from gateau_dagster.data.sample import Reject, text_digest
 from gateau_dagster.data.sources import SourceFile, content_signature, resolve_files
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.known_model import known_model, own_window
+from gateau_dagster.models.model_facts import facts_of, own_window
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batch_plan import mix_order
@@ -354,7 +354,7 @@ def check_homologous(config: Config) -> None:
     for name in config.homologous_models:
         _check_memory(config, name)
         base = config.origin(name)
-        known = known_model(config, base).config
+        known = facts_of(config, base).config
         if known is None:
             continue  # not on this machine yet: the training run repeats the check
         text_config = known.get_text_config(decoder=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gateau_dagster.config import Config
 from gateau_dagster.config.training import LoraConfig, TrainingConfig, check_sequence_parallel
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.known_model import known_model
+from gateau_dagster.models.model_facts import facts_of
 from gateau_dagster.models.shapes import alike
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.plan import Plan
@@ -169,7 +169,7 @@ def _pass_tokens(state: State, plan: Plan, recipe: Recipe) -> int:
 
 
 def _memory(asset: str, config: Config, tokens: int) -> TrainingMemory:
-    training, known = config.training, known_model(config, config.training.model)
+    training, known = config.training, facts_of(config, config.training.model)
     given = gpu_bytes(training)
     on_cpu = given is None and training.launcher is None and training.hostfile is None
     here = training.processes if training.launcher is None and training.hostfile is None else 1

@@ -24,8 +24,8 @@ from gateau_dagster.features.estimates.estimator import (
 )
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models import devices
-from gateau_dagster.models.known_model import parameter_count
 from gateau_dagster.models.loading import load_for_task
+from gateau_dagster.models.model_facts import parameter_count
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.features.estimates.scored_model import ScoredModel
-from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
@@ -23,7 +23,7 @@ def state(tmp_path: Path) -> State:
 
 def test_against_tokenising_everything(state: State) -> None:
     """Compare exact sums: all of so few samples are read."""
-    tokenizer = known_tokenizer(state.config, "long")
+    tokenizer = local_facts(state.config, "long").tokenizer
     assert tokenizer is not None
     texts = [Sample.of_row({"sample_id": "", **sample(n)}) for n in range(20)]
     prompts = [build_prompt(tokenizer, text, max_length=10**6) for text in texts]

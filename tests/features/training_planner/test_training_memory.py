@@ -22,7 +22,7 @@ from gateau_dagster.features.training_planner.training_memory import (
     longest_pass,
     planned_memory,
 )
-from gateau_dagster.models.known_model import known_model
+from gateau_dagster.models.model_facts import facts_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -127,7 +127,7 @@ def test_each_cure_makes_it_fit(kib: int, ways: dict[str, Any], named: str, tmp_
 def test_the_longest_pass_is_the_longest(tmp_path: Path) -> None:
     state = _state(tmp_path, gpu_memory=1)
     training, found = state.config.training, _planned(state)
-    known = known_model(state.config, "long").config
+    known = facts_of(state.config, "long").config
     assert known is not None
     longest, sizes = found.longest[GIB], ModelSizes.known(known)
     for tokens, fits in ((longest, True), (longest + 1024, False)):

@@ -106,10 +106,10 @@ class LongTextsBenchmark(MeasuredBenchmark):
 
     def check_known_models(self) -> None:
         """Raise GateauError if the trained model is known to read fewer tokens."""
-        from gateau_dagster.models.known_model import known_model
+        from gateau_dagster.models.model_facts import facts_of
 
         (option, length), name = self.longest(), self.config.training.model
-        known = known_model(self.config, name).config
+        known = facts_of(self.config, name).config
         most = None if known is None else learned_positions(known)
         if most is not None and length > most:
             raise GateauError(

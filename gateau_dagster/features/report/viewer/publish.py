@@ -32,7 +32,7 @@ from gateau_dagster.explanation.one_sample import Ranking, disputed, rankings
 from gateau_dagster.features.report.feature import EXPLORER_CODE_VERSION, EXPLORER_FILE
 from gateau_dagster.features.report.inputs import ReportInputs
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.known_model import model_folder
+from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
@@ -391,7 +391,7 @@ def _makers(state: State) -> dict[str, Any]:
     spans = span_maps(state)
     models = {span_map.model for _, span_map in spans} | ({THETA_B} if _is_measured(state) else set())
     chosen = chosen_methods(state.config)
-    folders = {name: model_folder(state.config, state.config.origin(name), local_only=True) for name in sorted(models)}
+    folders = {name: local_facts(state.config, name).folder for name in sorted(models)}
     return {f"tokenizer of {name}": folder is not None for name, folder in folders.items()} | {
         f"spans by {name}": [chosen[name].version, chosen[name].options.model_dump(mode="json"), each.adds]
         for names, each in spans

@@ -3,15 +3,15 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from gateau_dagster.config import Config, ModelConfig, ScoringConfig
 from gateau_dagster.features.demo.pair import SHORT_WINDOW
 from gateau_dagster.features.demo.prepare import embedded_demo, ensure_demo_data
 from gateau_dagster.models.context_attention import attention_unseen, require_seen
-from gateau_dagster.models.known_model import short_window, visible_tokens
 from gateau_dagster.models.model_config import (
     attention_layers_of,
     class_of,
@@ -22,6 +22,7 @@ from gateau_dagster.models.model_config import (
     unseen_by_class,
     window_of,
 )
+from gateau_dagster.models.model_facts import facts_of, local_facts, short_window, visible_tokens
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import loaded_model, model_config
 
@@ -175,6 +176,23 @@ def configured(folder: Path, model: dict[str, Any], content: dict[str, Any]) -> 
 )
 def test_visible_tokens(tmp_path: Path, model: dict[str, Any], content: dict[str, Any], visible: int | None) -> None:
     assert visible_tokens(configured(tmp_path, model, content)) == visible
+
+
+def test_facts_are_read_once_for_each_state_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configured(tmp_path, {}, {"model_type": "llama", "max_position_embeddings": 64})
+    first = local_facts(config, "short")
+    assert first.config is not None and local_facts(config, "short") is first
+    opens = Mock(wraps=AutoConfig.from_pretrained)
+    monkeypatch.setattr(AutoConfig, "from_pretrained", opens)
+    assert facts_of(config, "short").config is first.config and not opens.called
+    (tmp_path / "short" / "config.json").write_text('{"model_type": "of no kind"}')
+    changed = local_facts(config, "short")
+    assert opens.call_count == 0 and changed.config is None and changed.config is None and opens.call_count == 1
+    assert "of no kind" in changed.failures["config.json"]
+    assert changed.missing == "the config.json of short is not one that transformers can read"
+    gone = local_facts(config, "long")
+    assert (gone.folder, gone.config, gone.tokenizer, gone.window, gone.parameters) == (None,) * 5
+    assert gone.missing == "long is not on this machine yet"
 
 
 def test_a_window_that_nothing_names(tmp_path: Path) -> None:
