@@ -84,12 +84,6 @@ def test_other_tokens_and_other_versions_are_refused(name: str) -> None:
         scores_of(name, found)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_model_runs_for_them_but_the_pair(name: str) -> None:
-    method = method_of(name)
-    assert set(method.reads()) == {"perplexity/short", "perplexity/long"} and not method.tables()
-
-
 def test_a_key_token_is_what_the_benchmark_calls_one() -> None:
     options = method_of("key_tokens").options
     benchmark = LongPplOptions.model_fields
