@@ -35,6 +35,7 @@ from gateau_dagster.comparison.result import (
     SegmentLengthSweep,
     spearman_matrix,
 )
+from gateau_dagster.selection.statistics import auroc
 from tests.comparison import slow
 from tests.comparison.frames import NAMES, described, frame
 from tests.comparison.slow import order, scores_of
@@ -70,21 +71,16 @@ def test_what_a_method_prefers_is_the_profile_of_its_best_tenth() -> None:
 
 def test_auroc_counts_ordered_pairs_with_unscored_samples_last() -> None:
     given = frame()
-    rows = list(given.iter_rows(named=True))
-    far = [row for row in rows if row["source"] == "code"]
-    rest = [row for row in rows if row["source"] != "code"]
-    assert any(row["score:c"] is None for row in far)
+    far = (given["source"] == "code").fill_null(False)
+    assert given.filter(far)["score:c"].null_count()
     for facts in compared(given, ground_truth=["code"]).methods:
         if facts.name == "nothing":
             assert (facts.auroc, facts.precision) == (None, None)
             continue
-        right = 0.0
-        for one, two in itertools.product(far, rest):
-            a, b = (-99.0 if row[f"score:{facts.name}"] is None else row[f"score:{facts.name}"] for row in (one, two))
-            right += 1.0 if a > b else 0.5 if a == b else 0.0
-        assert facts.auroc == pytest.approx(right / (len(far) * len(rest)))
+        values = given[f"score:{facts.name}"].cast(pl.Float64).fill_null(-99)
+        assert facts.auroc == pytest.approx(auroc(values.to_list(), far.to_list()))
         first = slow.order(slow.scores_of(given, facts.name))[:6]
-        assert facts.precision == pytest.approx(sum(row["sample_id"] in first for row in far) / len(first))
+        assert facts.precision == pytest.approx(given.filter(far)["sample_id"].is_in(first).sum() / len(first))
 
 
 @pytest.mark.parametrize("truth", [[], ["no such source"]])
