@@ -54,6 +54,10 @@ def messages(*turns: tuple[Any, Any]) -> dict[str, Any]:
 def steps_with(arguments: Any) -> dict[str, Any]:
     """Return a trace whose call has these arguments."""
     call = {**CALL, "function": {"name": "read", "arguments": arguments}}
+    return steps_calling(**call)
+
+
+def steps_calling(**call: Any) -> dict[str, Any]:
     return {"messages": [STEPS[0], {**STEPS[1], "tool_calls": [call]}, *STEPS[2:]]}
 
 
@@ -217,6 +221,9 @@ def test_sources(more: dict[str, Any], source: str) -> None:
         ),
         ({**messages(*EXCHANGE), "tools": "[" * 200_000}, "nested too deeply: the JSON in tools"),
         ({"data": ["q", {"from": "function_call", "value": "[" * 200_000}]}, "nested too deeply: the JSON in turn 2"),
+        ({"prompt": [{"role": "robot", "content": "x"}], "completion": "a"}, "unknown role: 'robot' in turn 1"),
+        (steps_calling(function={"name": 3}), "non-string content: turn 2 (assistant) is a number"),
+        (steps_calling(id=3, function={"name": "f"}), "non-string content: turn 2 (assistant) is a number"),
         (steps_with("[" * 200_000), "nested too deeply: the JSON in turn 2 (assistant)"),
         (steps_with('{"x": "\\ud83d"}'), "invalid text: lone surrogate U+D83D in turn 2 (assistant)"),
     ],

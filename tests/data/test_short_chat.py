@@ -64,6 +64,7 @@ def test_forms_and_usual_repairs(record: dict[str, Any], system: list[tuple[str,
         ({"conversations": []}, "no turns: conversations is empty"),
         ({"text": "x"}, "unknown form: conversations, messages or data with a list of turns wanted"),
         (3, "wrong type: the record is a number, not an object"),
+        ({"id": True, **chat(*EXCHANGE)}, "invalid id: id is a boolean, not text or an integer"),
     ],
 )
 def test_rejects(record: Any, reason: str) -> None:
