@@ -54,25 +54,10 @@ def expected(row: dict[str, Any], form: str) -> dict[str, Any]:
     return forms[form] | {name: row[name] for name in ("sample_id", "source", "score", "rank")}
 
 
-ROWS = [
-    {
-        "sample_id": "b",
-        "source": "x",
-        "context": "a\n\nb",
-        "instruction": "q?",
-        "response": "r",
-        "score": 0.5,
-        "rank": 2,
-    },
-    {
-        "sample_id": "a",
-        "source": "y",
-        "context": "",
-        "instruction": "only\nthis",
-        "response": "é",
-        "score": 0.75,
-        "rank": 1,
-    },
+COLUMNS = ("sample_id", "source", "context", "instruction", "response", "score", "rank")
+ROWS: list[dict[str, Any]] = [
+    dict(zip(COLUMNS, row, strict=True))
+    for row in [("b", "x", "a\n\nb", "q?", "r", 0.5, 2), ("a", "y", "", "only\nthis", "é", 0.75, 1)]
 ]
 
 

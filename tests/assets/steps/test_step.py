@@ -47,16 +47,13 @@ def assert_own_versions(pipeline: Pipeline, events: list[dg.AssetMaterialization
         assert version_of(event) == value_of(event, "fingerprint") == versions[key_of(event)]
 
 
-def test_a_single_partition(fresh: Pipeline) -> None:
-    events = execute(fresh, SHARDED, partition_key="1")
-    assert [key_of(event)[1] for event in events] == ["1"] * 4
-    assert_own_versions(fresh, events)
-
-
-def test_a_range(fresh: Pipeline) -> None:
-    events = execute(fresh, SHARDED[:3], tags=in_range("1", "2"))
-    assert sorted(map(key_of, events)) == sorted((asset, shard) for asset in SHARDED[:3] for shard in ("1", "2"))
-    assert_own_versions(fresh, events)
+def test_a_single_partition_and_a_range(fresh: Pipeline) -> None:
+    for shards, options in ((["1"], {"partition_key": "1"}), (["1", "2"], {"tags": in_range("1", "2")})):
+        events = execute(fresh, SHARDED[:3], **options)
+        assert sorted(map(key_of, events)) == sorted((asset, shard) for asset in SHARDED[:3] for shard in shards)
+        assert_own_versions(fresh, events)
+    versions = versions_on_record(fresh.instance, fresh.state(), "perplexity/short")
+    assert {*versions} == {"1", "2"} and len({*versions.values()}) == 2, "not one version for all"
     versions = versions_on_record(fresh.instance, fresh.state(), "perplexity/short")
     assert set(versions) == {"1", "2"}
     assert len(set(versions.values())) == 2, "not one version for all"

@@ -112,12 +112,8 @@ def ray_of(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(DEPLOYMENT).as_posix())
-def test_a_configuration_is_read(file: Path) -> None:
+def test_a_configuration_is_read_and_what_is_the_users_is_marked(file: Path) -> None:
     assert read_config(file).long_sft.shards > 1
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(DEPLOYMENT).as_posix())
-def test_what_is_the_users_is_marked(file: Path) -> None:
     edited = [line for line in file.read_text().splitlines() if "EDIT" in line]
     assert all(
         any(line.lstrip().startswith(key) for line in edited) for key in ("long_sft:", "short:", "long:", "ray:")
