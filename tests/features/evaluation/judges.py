@@ -1,20 +1,27 @@
 """Questions, answers and judges of tests."""
 
 import json
-import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.features.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.features.evaluation.judged import RatedBenchmark
-from gateau_dagster.features.evaluation.judging.replies import Reply, ServerCall
+from gateau_dagster.features.evaluation.judging.judge_answers import Judged as JudgedAnswers
+from gateau_dagster.features.evaluation.judging.judge_answers import (
+    answers_by_question,
+    judge_answers,
+    wanted_judgments,
+)
+from gateau_dagster.features.evaluation.judging.replies import Replies, Reply, ServerCall
 from gateau_dagster.features.evaluation.servers import JudgeConfig
-from tests.kit.fake_server import FakeServer, Handler, reset, serving
+from gateau_dagster.storage.files import Files
+from tests.features.evaluation.builders import answers
+from tests.kit.fake_server import Act, FakeServer, Handler, serving
 from tests.kit.project import configured
 
 
@@ -69,41 +76,50 @@ class FakeJudge:
         return ""
 
 
+def judge_all(
+    folder: Path,
+    judge: Callable[[ServerCall], Reply],
+    given: Mapping[str, Sequence[str]],
+    config: JudgeConfig,
+    *,
+    again: int = 0,
+) -> JudgedAnswers:
+    """Let the judge rate the answers by question, one for each turn; replies are kept in the folder."""
+    questions = [question(name, turns=len(texts)) for name, texts in given.items()]
+    wanted = wanted_judgments(questions, answers_by_question(answers(given)), JUDGED, config)
+    return judge_answers(wanted, JUDGED.parse, judge, Replies(Files(str(folder)), config.model), config, again=again)
+
+
 # An OpenAI-compatible judge over HTTP that does what a test tells it to, faults included.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What the server does with a request: a message, or any status and body.
-
-    cut: only half of the body comes, though more was promised. reset: the connection breaks. wait: seconds before.
-    """
-
-    text: str = "Rating: [[5]]"
-    status: int = 200
-    body: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    usage: bool = True
-    cut: bool = False
-    reset: bool = False
-    wait: float = 0.0
+Play = Callable[[str, int], Act]
+"""From a request's last message, and how often it was sent before, to what the server does."""
 
 
-Play = Callable[[str, int], Answer]
-"""From a request's last message, and how often it was sent before, to the answer."""
+def said(text: str = "Rating: [[5]]", *, usage: bool = True, wait: float = 0.0) -> Act:
+    """Return the act of a reply after `wait` seconds, which counts words as tokens where `usage` is asked for."""
+
+    def act(handler: Handler) -> None:
+        time.sleep(wait)
+        words = sum(len(each["content"].split()) for each in handler.body["messages"])
+        counted = {"prompt_tokens": words, "completion_tokens": len(text.split()), "total_tokens": 0}
+        reply = handler.completion(text, usage=counted)
+        handler.send(200, json.dumps(reply if usage else {**reply, "usage": None}))
+
+    return act
 
 
 class JudgeServer(FakeServer):
     """It does what `play` says."""
 
     def __init__(self, play: Play) -> None:
-        super().__init__(self._answer)
+        super().__init__(self._play)
         self.play = play
 
-    @property
-    def base_url(self) -> str:
-        """As in `evaluation.judge.base_url`."""
-        return self.address
+    def _play(self, handler: Handler) -> None:
+        handler.close_connection = True  # else the client waits for the rest of a reply that is cut
+        self.play(handler.body["messages"][-1]["content"], handler.before)(handler)
 
     @property
     def asked(self) -> list[str]:
@@ -115,32 +131,6 @@ class JudgeServer(FakeServer):
         """The Authorization headers."""
         return {headers.get("authorization") for _, headers in self.received}
 
-    def _answer(self, handler: Handler) -> None:
-        messages = handler.body["messages"]
-        answer = self.play(messages[-1]["content"], handler.before)
-        time.sleep(answer.wait)
-        if answer.reset:
-            handler.close_connection = True
-            reset(handler)
-            return
-        words = [sum(len(each["content"].split()) for each in messages), len(answer.text.split())]
-        usage = {"prompt_tokens": words[0], "completion_tokens": words[1], "total_tokens": 0}
-        said = handler.completion(answer.text, usage=usage)
-        if not answer.usage:
-            del said["usage"]
-        data = (answer.body if answer.body is not None else json.dumps(said)).encode()
-        handler.send(
-            answer.status, data[: len(data) // 2] if answer.cut else data, promised=len(data), **answer.headers
-        )
-        if answer.cut:
-            handler.connection.shutdown(socket.SHUT_RDWR)
 
-
-def error(status: int, message: str, *, code: str | None = None, **headers: str) -> Answer:
-    """A failure in the words of OpenAI's servers."""
-    body = json.dumps({"error": {"message": message, "type": "x", "code": code}})
-    return Answer(status=status, body=body, headers=headers)
-
-
-def judge_server(play: Play = lambda message, before: Answer()) -> AbstractContextManager[JudgeServer]:
+def judge_server(play: Play = lambda message, before: said()) -> AbstractContextManager[JudgeServer]:
     return serving(JudgeServer(play))

@@ -22,8 +22,6 @@ from gateau_dagster.features.evaluation.judging.asking import (
     BudgetError,
     check_affordable,
     cost_of_judgments,
-    cost_sentence,
-    money_of,
     planned_cost,
 )
 from gateau_dagster.features.evaluation.judging.judge_answers import (
@@ -32,7 +30,6 @@ from gateau_dagster.features.evaluation.judging.judge_answers import (
     Tally,
     answers_by_question,
     judge_answers,
-    longest_answers,
     matches,
     pairwise_table,
     tallies,
@@ -43,8 +40,18 @@ from gateau_dagster.features.evaluation.judging.replies import Replies, Reply, S
 from gateau_dagster.features.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
 from tests.features.evaluation.builders import answers
-from tests.features.evaluation.judges import JUDGED, Answer, FakeJudge, JudgeServer, judge_server, question, settings
+from tests.features.evaluation.judges import (
+    JUDGED,
+    FakeJudge,
+    JudgeServer,
+    judge_all,
+    judge_server,
+    question,
+    said,
+    settings,
+)
 from tests.features.evaluation.judging_process import CONCURRENT, TABLE, wanted
+from tests.kit.fake_server import Act
 from tests.kit.project import ROOT, command_environment
 
 
@@ -53,10 +60,7 @@ def replies(folder: Path) -> Replies:
 
 
 def judged(folder: Path, judge: FakeJudge, given: dict[str, list[str]], *, again: int = 0, **keys: object) -> Judged:
-    config = settings(**keys)
-    questions = [question(name, turns=len(texts)) for name, texts in given.items()]
-    wanted = wanted_judgments(questions, answers_by_question(answers(given)), JUDGED, config)
-    return judge_answers(wanted, JUDGED.parse, judge, replies(folder), config, again=again)
+    return judge_all(folder, judge, given, settings(**keys), again=again)
 
 
 def test_each_turn_and_repeat_is_judged_and_the_table_says_how(tmp_path: Path) -> None:
@@ -79,13 +83,8 @@ def test_a_changed_answer_is_judged_again_and_nothing_else_is(tmp_path: Path) ->
     assert again.table.height == 3 and again.new.requests == 2
     judged(tmp_path, judge, {"a": ["x"]}, concurrency=3, timeout=7.0, base_url="http://elsewhere/v1")
     assert len(judge.asked) == 4
-
-
-def test_another_judge_has_replies_of_its_own(tmp_path: Path) -> None:
-    judge = FakeJudge(lambda asked: "[[3]]")
-    for model in ("judge", "other"):
-        judged(tmp_path, judge, {"a": ["x"]}, model=model)
-    assert [each.model for each in judge.asked] == ["judge", "other"]
+    judged(tmp_path, judge, {"a": ["x"]}, model="other")
+    assert [each.model for each in judge.asked[3:]] == ["judge", "other"], "another judge has its own replies"
 
 
 def test_an_unreadable_reply_is_asked_for_again_then_kept_and_paid(tmp_path: Path) -> None:
@@ -99,13 +98,6 @@ def test_an_unreadable_reply_is_asked_for_again_then_kept_and_paid(tmp_path: Pat
 def test_a_question_without_all_its_answers_is_left_to_whoever_lost_them() -> None:
     wanted = wanted_judgments([question("a", turns=2), question("b")], {"a": {0: "x"}}, JUDGED, settings())
     assert wanted == []
-
-
-def test_before_there_are_answers_they_are_taken_to_be_of_full_length() -> None:
-    questions = [question("a", turns=2)]
-    wanted = wanted_judgments(questions, longest_answers(questions), JUDGED, settings(repeats=3))
-    assert len(wanted) == 6
-    assert wanted[0].asked.messages[-1]["content"].split("|")[1].split() == ["the"] * 8
 
 
 def test_what_is_not_answered_is_counted_and_asked_again_in_the_next_run(tmp_path: Path) -> None:
@@ -317,13 +309,6 @@ def test_a_table_of_judgments_has_its_price() -> None:
     assert cost_of_judgments(settings(prices=None), judgments) is None
 
 
-def test_a_cost_in_words() -> None:
-    usage = Usage(requests=1, prompt_tokens=1_000_000, reply_tokens=500)
-    assert money_of(settings(prices=None), usage) is None
-    assert cost_sentence(settings(), usage) == "1 request, 1,000,500 tokens, 2.00 USD"
-    assert cost_sentence(settings(prices=None), usage) == "1 request, 1,000,500 tokens"
-
-
 # kill -9 at ten random moments of judging: the same table, and no reply that was kept is paid again.
 
 
@@ -331,22 +316,25 @@ KILLS = 10
 
 
 def started(server: JudgeServer, folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.features.evaluation.judging_process", server.base_url, str(folder)]
+    command = [sys.executable, "-m", "tests.features.evaluation.judging_process", server.address, str(folder)]
     return subprocess.Popen(command, cwd=ROOT, env=command_environment())
 
 
-def score(message: str, before: int) -> Answer:
-    """Answer by the question after a while; one reply in seven cannot be read."""
+def rated(message: str) -> str:
+    """Answer by the question; one reply in seven cannot be read."""
     number = sum(map(ord, message))
-    return Answer(text="[[none]]" if number % 7 == 0 else f"[[{1 + number % 10}]]", wait=0.05)
+    return "[[none]]" if number % 7 == 0 else f"[[{1 + number % 10}]]"
 
 
-def counted(done: set[str], twice: list[str], message: str, before: int) -> Answer:
+def score(message: str, before: int) -> Act:
+    return said(rated(message), wait=0.05)
+
+
+def counted(done: set[str], twice: list[str], message: str, before: int) -> Act:
     """As `score`; a request whose reply was kept and can be read is noted in `twice`."""
-    answer = score(message, before)
-    if message in done and answer.text != "[[none]]":
+    if message in done and rated(message) != "[[none]]":
         twice.append(message)
-    return answer
+    return score(message, before)
 
 
 @pytest.mark.long

@@ -17,21 +17,15 @@ from gateau_dagster.features.evaluation.assets.judge import JudgeResource
 from gateau_dagster.features.evaluation.config import EngineConfig
 from gateau_dagster.features.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.features.evaluation.generation.server import Server
-from gateau_dagster.features.evaluation.judging.judge_answers import (
-    answers_by_question,
-    judge_answers,
-    partly_read_judgments,
-    wanted_judgments,
-)
+from gateau_dagster.features.evaluation.judging.judge_answers import partly_read_judgments
 from gateau_dagster.features.evaluation.judging.replies import Replies
 from gateau_dagster.features.evaluation.servers import ServerConfig
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.storage.files import Files
 from tests.features.evaluation import engines
-from tests.features.evaluation.builders import answers
 from tests.features.evaluation.engines import prompts
 from tests.features.evaluation.engines import question as engine_question
-from tests.features.evaluation.judges import JUDGED, question, settings
+from tests.features.evaluation.judges import judge_all, settings
 from tests.kit.error_codes import refused
 from tests.kit.fake_server import (
     BEHAVIOURS,
@@ -62,10 +56,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def judge(server: FakeServer, folder: Path, names: Sequence[str] = NAMES, **keys: Any) -> dict[str, str]:
     """Why each question was rejected; empty for those that have a verdict."""
     config = settings(base_url=server.address, **FAST | keys)
-    given = answers_by_question(answers({name: ["x"] for name in names}))
-    wanted = wanted_judgments([question(name) for name in names], given, JUDGED, config)
-    replies = Replies(Files(str(folder)), config.model)
-    found = judge_answers(wanted, JUDGED.parse, JudgeResource().judge(config), replies, config)
+    found = judge_all(folder, JudgeResource().judge(config), {name: ["x"] for name in names}, config)
     assert set(found.table["score"]) <= {8.0}
     return dict.fromkeys(found.table["question_id"], "") | {each.sample_id: each.reason for each in found.rejected}
 
@@ -76,13 +67,9 @@ def engine(server: FakeServer, folder: Path, names: Sequence[str] = NAMES, **key
     groups = Server(config, "base", engines.prompts("chat")).answers(asked, set(names))
     made = [each for group in groups for each in group]
     (folder / "answers.txt").write_text("\n".join(map(repr, made)))
-    assert sorted(each.sample_id if isinstance(each, Reject) else each.question_id for each in made) == sorted(names)
-    return {
-        each.sample_id if isinstance(each, Reject) else each.question_id: each.reason
-        if isinstance(each, Reject)
-        else ""
-        for each in made
-    }
+    assert len(made) == len(names)
+    rejected = {each.sample_id: each.reason for each in made if isinstance(each, Reject)}
+    return {each.question_id: "" for each in made if isinstance(each, Answer)} | rejected
 
 
 ASK = {"judge": judge, "engine": engine}

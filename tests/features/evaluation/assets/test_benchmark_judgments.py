@@ -25,9 +25,9 @@ from gateau_dagster.features.evaluation.server_client import Client
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, in_place, pipeline_on
 from tests.features.evaluation.builders import answers
-from tests.features.evaluation.judges import Answer, JudgeServer, error, judge_server
+from tests.features.evaluation.judges import JudgeServer, judge_server, said
 from tests.features.evaluation.mt_bench_files import write_files
-from tests.kit.fake_server import fake_server, leaks, parts_in, refuse
+from tests.kit.fake_server import Act, fake_server, leaks, parts_in, refuse
 from tests.kit.project import change_config, make_project
 
 ASSET, KEY = "judgments/mt_bench", "sk-test-0123456789abcdefghij"
@@ -64,7 +64,7 @@ class Judged:
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judged]:
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with judge_server() as server:
-        judge = {"base_url": server.base_url, "model": "judge", "key": "JUDGE_KEY", "retries": 0}
+        judge = {"base_url": server.address, "model": "judge", "key": "JUDGE_KEY", "retries": 0}
         options = write_files(tmp_path).options.model_dump()
         evaluation = {"benchmarks": ["mt_bench"], "judge": judge, "mt_bench": options}
         file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation=evaluation)
@@ -119,29 +119,16 @@ def test_the_plan_says_what_it_costs_and_above_the_budget_nothing_is_sent(judged
     with pytest.raises(BudgetError, match="about 8 requests"):
         judged.pipeline.refresh()
     assert not judged.pipeline.runs()[0].is_success and not judged.server.requests
-
-
-def test_the_plan_shows_requests_tokens_and_money(judged: Judged) -> None:
-    judged.configure(prices={"prompt": 1000.0, "reply": 1000.0}, budget={"money": 0.5})
-    state = judged.pipeline.state()
     out = Console(file=StringIO(), width=120)
     show_judging(out, state, state.plan())
-    assert isinstance(out.file, StringIO)
-    header, row, *rest = out.file.getvalue().strip().splitlines()
-    assert header.split() == ["to", "judge", "requests", "kept", "tokens", "cost"]
-    assert row.split()[:3] == ["mt_bench", "8", "0"] and row.endswith("USD")
-    assert "evaluation.judge.budget: judging needs about 8 requests" in " ".join(rest)
+    assert isinstance(out.file, StringIO) and "about 8 requests" in " ".join(out.file.getvalue().split())
     record = judging_record(state, state.plan())
-    assert record["benchmarks"]["mt_bench"]["requests"] == 8 and "the budget is 0.50 USD" in record["refused"]
+    assert record["benchmarks"]["mt_bench"]["requests"] == 8 and "the budget is 3 requests" in record["refused"]
     judged.configure(budget={})
     state = judged.pipeline.state()
     assert judging_record(state, state.plan())["refused"] == ""
-    assert judging_record(state, state.plan_until("raw_long_sft")) == {
-        "benchmarks": {},
-        "refused": "",
-        "code": "",
-        "warning": "",
-    }
+    none = {"benchmarks": {}, "refused": "", "code": "", "warning": ""}
+    assert judging_record(state, state.plan_until("raw_long_sft")) == none
 
 
 def test_keys_that_are_not_set_are_said_before_anything_runs(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,19 +155,6 @@ def test_answers_that_are_to_be_made_first_are_taken_to_be_long(judged: Judged) 
     (planned,) = planned_judging(state, state.whole_plan())
     assert planned.cost is not None and planned.cost.usage.requests == 8
     assert planned.cost.usage.prompt_tokens > 8 * 1024
-
-
-def test_a_wrong_key_ends_the_step_with_one_line_and_is_nowhere(judged: Judged, tmp_path: Path) -> None:
-    judged.server.play = lambda message, before: error(401, f"Incorrect API key provided: {KEY}")
-    line = judged.reason("base")
-    assert len(judged.server.requests) == 1
-    assert line.startswith("base: evaluation.judge: http://127.0.0.1:") and "JUDGE_KEY" in line and "\n" not in line
-    judged.server.play = lambda message, before: Answer(text=f"{KEY} [[4]]")
-    assert judged.run("base").success
-    shown = [str(entry) for run in judged.pipeline.runs() for entry in judged.pipeline.instance.all_logs(run.run_id)]
-    assert shown and not [text for text in shown if KEY in text]
-    files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert files and not [file for file in files if KEY.encode() in file.read_bytes()]
 
 
 SECRET = "Jq7-Zw0Xk93vLmTb5RyH2cQ8"
@@ -215,7 +189,9 @@ def test_no_secret_is_in_any_file_event_or_terminal(
         change_config(judged.pipeline.file, evaluation={"engine": both})
         assert judged.run("base", "answers/mt_bench").success and judged.run("base").success
         judged.configure(model="refuses")
-        assert "answers 401 (***" in judged.reason("base")
+        line = judged.reason("base")
+        assert line.startswith("base: evaluation.judge: http://127.0.0.1:") and "\n" not in line
+        assert "answers 401 (***" in line and "OUR_SERVERS" in line
 
         def fail(*_: Any) -> None:
             raise RuntimeError(f"a defect met {SAID}") from ValueError(SAID)
@@ -248,8 +224,8 @@ def test_a_key_in_the_place_of_its_variable_is_nowhere_but_in_its_file(
 
 
 def test_replies_without_a_score_are_counted_and_a_check_says_so(judged: Judged) -> None:
-    def play(message: str, before: int) -> Answer:
-        return Answer(text="11 of 10") if "Write." in message else Answer()
+    def play(message: str, before: int) -> Act:
+        return said("11 of 10") if "Write." in message else said()
 
     judged.server.play = play
     (event,) = judged.run("base").asset_materializations_for_node("judgments__mt_bench")
@@ -261,13 +237,13 @@ def test_replies_without_a_score_are_counted_and_a_check_says_so(judged: Judged)
 
 
 def test_what_got_no_reply_is_asked_again_where_the_server_changes(judged: Judged) -> None:
-    judged.server.play = lambda message, before: error(503, "busy") if "Write." in message else Answer()
+    judged.server.play = lambda message, before: refuse(503, "busy") if "Write." in message else said()
     judged.run("base")
     state = judged.pipeline.state()
     stamp, asked = state.stamp(ASSET, "base"), len(judged.server.requests)
     assert stamp is not None and state.asset(ASSET).is_current(stamp, stamp.complete)
     assert state.store.read_rejected(ASSET, ["base"]).height == 1
-    judged.server.play = lambda message, before: Answer()
+    judged.server.play = lambda message, before: said()
     judged.run("base")
     assert len(judged.server.requests) == asked, "under the same settings it is up to date"
     judged.configure(timeout=9.0)
@@ -277,8 +253,8 @@ def test_what_got_no_reply_is_asked_again_where_the_server_changes(judged: Judge
 
 
 def test_pairs_of_variants_are_set_against_each_other(judged: Judged) -> None:
-    def play(message: str, before: int) -> Answer:
-        return Answer(text="[[A]]" if "Other." in message else "[[C]]")
+    def play(message: str, before: int) -> Act:
+        return said("[[A]]" if "Other." in message else "[[C]]")
 
     judged.server.play = play
     judged.configure(pairs=[["base", "checkpoint"]])

@@ -7,7 +7,7 @@ import pytest
 from gateau_dagster.features.evaluation.planned_judging import planned_judging
 from gateau_dagster.storage.documents import read_document
 from tests.assets.harness import Pipeline, pipeline_on
-from tests.features.evaluation.judges import Answer, judge_server
+from tests.features.evaluation.judges import judge_server, said
 from tests.features.evaluation.mt_bench_files import write_files
 from tests.kit.fake_server import leaks, parts_in
 from tests.kit.project import change_config, make_project
@@ -30,8 +30,8 @@ def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
 ) -> None:
     monkeypatch.setenv("OUR_JUDGE", KEY)
     with judge_server() as server:
-        server.play = lambda message, before: Answer(text=f"{KEY} or {KEY[3:]}: [[5]]")
-        judge = {"base_url": server.base_url, "model": "judge", "key": "OUR_JUDGE", "max_retries": 0}
+        server.play = lambda message, before: said(f"{KEY} or {KEY[3:]}: [[5]]")
+        judge = {"base_url": server.address, "model": "judge", "key": "OUR_JUDGE", "max_retries": 0}
         judge |= {"prices": {"prompt": 1.0, "reply": 1.0}, "pairs": [["base", "checkpoint"]], "characteristics": 1}
         asked = {**write_files(tmp_path).options.model_dump(), "max_new_tokens": 4}
         file = make_project(

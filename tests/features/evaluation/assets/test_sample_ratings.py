@@ -11,18 +11,19 @@ from gateau_dagster.features.evaluation.planned_judging import planned_judging
 from gateau_dagster.pipeline.asset import FULL_COVERAGE
 from gateau_dagster.pipeline.losses import losses
 from tests.assets.harness import pipeline_on
-from tests.features.evaluation.judges import Answer, JudgeServer, error, judge_server
+from tests.features.evaluation.judges import JudgeServer, judge_server, said
+from tests.kit.fake_server import Act, refuse
 from tests.kit.project import change_config, make_project, sample, write_samples
 
 COUNT = 6
 UNREADABLE = "no rating in the reply"
 
 
-def play(message: str, before: int) -> Answer:
+def play(message: str, before: int) -> Act:
     """Rate by the sample's number; the last sample gets no rating."""
     del before
     number = next(each for each in range(COUNT, -1, -1) if each == 0 or f"fact {each} " in message)
-    return Answer(text="no idea" if number == COUNT - 1 else f"Rating: [[{1 + number}]]")
+    return said("no idea" if number == COUNT - 1 else f"Rating: [[{1 + number}]]")
 
 
 def texts() -> list[dict[str, Any]]:
@@ -30,7 +31,7 @@ def texts() -> list[dict[str, Any]]:
 
 
 def project(folder: Path, server: JudgeServer, **judge: Any) -> Path:
-    given = {"base_url": server.base_url, "model": "judge", "key": None, "max_retries": 0, **judge}
+    given = {"base_url": server.address, "model": "judge", "key": None, "max_retries": 0, **judge}
     selection = {
         "method": "judge",
         "options": {"judge": {"characteristics": ["necessity", "complexity"]}},
@@ -62,8 +63,8 @@ def test_samples_are_rated_once_and_what_changed_again(tmp_path: Path) -> None:
             }
             unrated, reason = state.read_rejected("sample_ratings").row(0)
             assert unrated == f"s{COUNT - 1:05d}"
-            said = f"{UNREADABLE} that ends with 'no idea'"
-            assert reason == f"necessity: {said}; complexity: {said}"
+            unread = f"{UNREADABLE} that ends with 'no idea'"
+            assert reason == f"necessity: {unread}; complexity: {unread}"
             (lost,) = losses(state, {"sample_ratings", "method_scores/judge"})
             assert lost.notable and lost.sentence.startswith(f"1 of {COUNT} samples rejected")
             assert pipeline.refresh("selected_subset").run_ids == []
@@ -81,14 +82,14 @@ def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:
         with pipeline_on(file) as pipeline, pytest.raises(GateauError, match="the budget is 11 requests"):
             pipeline.refresh("selected_subset")
         assert server.requests == []
-        change_config(file, evaluation={"judge": {"base_url": server.base_url, "model": "judge", "key": None}})
+        change_config(file, evaluation={"judge": {"base_url": server.address, "model": "judge", "key": None}})
         with pipeline_on(file) as pipeline:
             pipeline.refresh("selected_subset")
         assert len(server.requests) == 2 * COUNT
 
 
 def test_a_judge_that_rates_nothing_is_said_with_what_it_replied(tmp_path: Path) -> None:
-    with judge_server(lambda message, before: Answer(text="I'd rather not.")) as server:
+    with judge_server(lambda message, before: said("I'd rather not.")) as server:
         file = project(tmp_path, server)
         with pipeline_on(file) as pipeline, pytest.raises(GateauError) as raised:
             pipeline.refresh("selected_subset")
@@ -98,8 +99,8 @@ def test_a_judge_that_rates_nothing_is_said_with_what_it_replied(tmp_path: Path)
 
 @pytest.mark.long
 def test_a_sample_that_gets_no_reply_is_rejected_and_asked_again_with_more_patience(tmp_path: Path) -> None:
-    def one_fails(message: str, before: int) -> Answer:
-        return error(503, "too busy") if "fact 1 " in message and "demanding" in message else play(message, before)
+    def one_fails(message: str, before: int) -> Act:
+        return refuse(503, "too busy") if "fact 1 " in message and "demanding" in message else play(message, before)
 
     with judge_server(one_fails) as server:
         file = project(tmp_path, server)
@@ -112,7 +113,7 @@ def test_a_sample_that_gets_no_reply_is_rejected_and_asked_again_with_more_patie
             assert checked(state, state.asset("sample_ratings"), FULL_COVERAGE).passed
             assert state.plan().of("selected_subset") is None, "it would be a reject again"
             server.play, asked = play, len(server.requests)
-            given = {"base_url": server.base_url, "model": "judge", "key": None, "max_retries": 1}
+            given = {"base_url": server.address, "model": "judge", "key": None, "max_retries": 1}
             change_config(file, evaluation={"judge": given})
             work = pipeline.state().plan().of("sample_ratings")
             assert work is not None
