@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -15,12 +16,11 @@ from gateau_dagster.errors import UnforeseenError
 from tests.cli.command import Command
 from tests.kit.project import command_environment, sample
 
+CHECKED = "gateau_dagster.resources.project.checked_project"
+
 
 def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def broken(path: object) -> None:
-        raise KeyError("a defect of ours")
-
-    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
+    monkeypatch.setattr(CHECKED, mock.Mock(side_effect=KeyError("a defect of ours")))
     status, _, err = command("plan")
     assert status == 1
     assert err.startswith("Error: unexpected KeyError: 'a defect of ours'\n") and "Traceback" not in err
@@ -41,13 +41,9 @@ def test_no_other_error_is_meant_for_users(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, error: Exception
 ) -> None:
     """Neither where the configuration is checked, nor where it is planned, nor in a step."""
-
-    def broken(*_: object, **__: object) -> None:
-        raise error
-
     (tmp_path / "g.yaml").write_text("long_sft: {path: long.jsonl}\nselection: {method: length}\n")
     (tmp_path / "long.jsonl").write_text(json.dumps(sample(1)) + "\n")
-    monkeypatch.setattr(place, broken)
+    monkeypatch.setattr(place, mock.Mock(side_effect=error))
     status, _, err = command("run", "--config", "g.yaml", "--until", "report")
     assert status == 1
     assert err.startswith("Error: unexpected ValueError: ") and "of ours\nThis is a defect of GATEAU" in err
@@ -57,14 +53,11 @@ def test_no_other_error_is_meant_for_users(
 def test_a_defect_s_file_is_its_user_s_alone_and_holds_no_secret(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def broken(path: object) -> None:
-        raise KeyError("https://user:pass/word@host:9000/bucket")
-
     log = tmp_path / ".gateau" / "error.log"
     log.parent.mkdir()
     log.write_text("of an earlier version")
     log.chmod(0o644)
-    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
+    monkeypatch.setattr(CHECKED, mock.Mock(side_effect=KeyError("https://user:pass/word@host:9000/bucket")))
     status, _, err = command("plan", "--config", "s3://key:secret@bucket/gateau.yaml")
     assert status == 1 and "https://***@host:9000/bucket" in err
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
@@ -78,10 +71,7 @@ def test_a_defect_where_nothing_can_be_written_shows_its_traceback(
 ) -> None:
     (tmp_path / ".gateau").write_text("a file in the way")
 
-    def broken(path: object) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
+    monkeypatch.setattr(CHECKED, mock.Mock(side_effect=RuntimeError))
     status, _, err = command("plan")
     assert status == 1 and "unexpected RuntimeError: no message" in err and "Traceback" in err
 
@@ -155,18 +145,12 @@ def test_a_path_of_other_bytes_is_named(command: Command, project: Path) -> None
 
 
 def test_a_defect_s_file_takes_other_bytes_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(path: object) -> None:
-        raise RuntimeError("\udce9")
-
-    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
+    monkeypatch.setattr(CHECKED, mock.Mock(side_effect=RuntimeError("\udce9")))
     status, _, err = command("plan")
     assert status == 1 and "unexpected RuntimeError" in err and "Traceback" not in err
 
 
 def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(path: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", interrupted)
+    monkeypatch.setattr(CHECKED, mock.Mock(side_effect=KeyboardInterrupt))
     status, _, err = command("plan")
     assert status == 130 and "Run again to continue" in err

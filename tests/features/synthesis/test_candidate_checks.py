@@ -91,6 +91,7 @@ def test_a_gain_is_the_mean_of_the_largest_rises(more: list[float], random: Any)
         ("Is it Annabel?", "Ann", EVIDENCE, ""),
         ("Who?", "Ann", ["lives in Rome", "lives in ***"], "a secret"),
         ("Who?", "***", EVIDENCE, "a secret"),
+        ("Who?", "?!", EVIDENCE, "no word"),
     ],
 )
 def test_evidence_and_question_are_read_word_for_word(
@@ -469,10 +470,6 @@ def test_an_answer_is_looked_for_word_by_word(question: str, answer: str, is_hel
 def test_evidence_is_whole_words_that_tell_something(passage: str, quote: str, fault: str) -> None:
     found = verbatim_fault([passage], "Who?", "Ann", [quote])
     assert (fault in found) if fault else not found
-
-
-def test_an_answer_has_a_word() -> None:
-    assert "no word" in verbatim_fault(PASSAGES, "Who?", "?!", EVIDENCE)
 
 
 def test_a_detail_is_about_the_reason_of_its_row(tmp_path: Any) -> None:
