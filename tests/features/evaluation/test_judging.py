@@ -227,6 +227,8 @@ def test_a_reply_is_read_as_it_was_written(tmp_path: Path) -> None:
     replies(tmp_path).keep(asked, reply)
     assert replies(tmp_path).find(asked) == reply
     assert replies(tmp_path).spent == Usage(requests=1, prompt_tokens=3)
+    other = Replies(Files(str(tmp_path)), "another judge")
+    assert other.find(asked) is None and other.spent == Usage(), "one model's reply is not another's"
 
 
 def test_it_says_what_is_to_be_judged_before_the_first_reply_and_what_is_spent(tmp_path: Path) -> None:
