@@ -127,10 +127,8 @@ class FeatureSection(Generic[S]):
 
     scheme: an address in `long_sft.path` for the samples that the feature makes, such as `synthetic:`; empty if it
         makes none. makes: the asset that holds them.
-    made_files: what the feature makes itself besides.
-    always: whether a file without the section has it with its defaults. shown: whether dumps of such a file show it, as
-        null. before: the key that it precedes in the file;
-        empty: it follows those of the kernel.
+    made_files: what else the feature makes itself; None if nothing.
+    always: whether a file without the section has it with its defaults.
     variants: by name, the variants of `variants.also` whose samples the feature makes, with their descriptions.
     check: raises GateauError if a whole configuration lacks what the section needs, or the section itself.
     """
@@ -142,8 +140,6 @@ class FeatureSection(Generic[S]):
     makes: str = ""
     made_files: MadeFiles | None = None
     always: bool = False
-    shown: bool = False
-    before: str = ""
     variants: Mapping[str, str] = dataclasses.field(default_factory=dict)
     check: Callable[[Any], None] = lambda _: None
 
@@ -152,8 +148,6 @@ class FeatureSection(Generic[S]):
         """Return the field of the whole configuration: null, and left out of dumps, where the file has no section."""
         if self.always:
             return (self.kind, Field(default=self.kind(), description=self.description or None))
-        if self.shown:
-            return (self.kind | None, Field(default=None, description=self.description))
         without = Field(default=None, exclude_if=lambda value: value is None, description=self.description)
         return (self.kind | None, without)
 

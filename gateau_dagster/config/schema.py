@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, create_model, model_validator
 
@@ -21,7 +21,6 @@ from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.registry import PluginFile, distinct, same_names
 
-C = TypeVar("C", bound=Section)
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
 
@@ -243,31 +242,18 @@ class KernelConfig(Section):
             yield f"models.{name}.path", model.path
 
 
-def in_order(config: type[C]) -> type[C]:
-    """Put the keys of features in their places among those of the kernel, as schema and dumps show them."""
-    before = {each.key: each.before for each in feature_sections() if each.before}
-    names = [name for name in config.model_fields if name not in before]
-    for name, other in before.items():
-        names.insert(names.index(other), name)
-    config.__pydantic_fields__ = {name: config.model_fields[name] for name in names}
-    config.model_rebuild(force=True)
-    return config
-
-
 if TYPE_CHECKING:
     Config = KernelConfig
 else:
     # Type checkers know the kernel's sections only: a feature reads its own by FeatureSection.of.
     of_features = [(each.key, each.field) for each in feature_sections()]
     distinct([*KernelConfig.model_fields.items(), *of_features], "key of the configuration")
-    Config = in_order(
-        create_model(
-            "Config",
-            __base__=KernelConfig,
-            __module__=__name__,
-            __doc__=KernelConfig.__doc__,
-            **dict(of_features),
-        )
+    Config = create_model(
+        "Config",
+        __base__=KernelConfig,
+        __module__=__name__,
+        __doc__=KernelConfig.__doc__,
+        **dict(of_features),
     )
 
 

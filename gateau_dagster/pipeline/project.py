@@ -15,7 +15,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.config.load import Check, parse_config, read_config
-from gateau_dagster.config.schema import check_store_apart, in_order
+from gateau_dagster.config.schema import check_store_apart
 from gateau_dagster.config.selection import OwnScores, SelectionConfig
 from gateau_dagster.config.training import RECIPES
 from gateau_dagster.errors import (
@@ -345,7 +345,7 @@ def configuration_model() -> type[Config]:
     for feature in features():
         sections |= feature.described_sections()
     fields: dict[str, Any] = {key: (section, Config.model_fields[key]) for key, section in sections.items()}
-    return in_order(create_model("Configuration", __base__=Config, **fields))
+    return create_model("Configuration", __base__=Config, **fields)
 
 
 def _lists(item: Any) -> Any:

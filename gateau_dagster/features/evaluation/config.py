@@ -146,7 +146,7 @@ class EvaluationConfig(Section):
         return self.model_extra or {}
 
 
-SECTION = FeatureSection(key="evaluation", kind=EvaluationConfig, description="", always=True, before="execution")
+SECTION = FeatureSection(key="evaluation", kind=EvaluationConfig, description="", always=True)
 
 
 def evaluation_of(config: BaseModel) -> EvaluationConfig:
