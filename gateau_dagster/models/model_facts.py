@@ -55,8 +55,9 @@ class ModelFacts:
     remote_code: bool
     failures: dict[str, str] = field(default_factory=dict)
     _contents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _objects: dict[str, Any] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def config(self) -> PreTrainedConfig | None:
         """Return the model's configuration; None if it cannot be read, see `missing`."""
         if self.folder is None:
@@ -65,10 +66,10 @@ class ModelFacts:
 
         return self._read("config.json", AutoConfig.from_pretrained)
 
-    @cached_property
+    @property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Return the model's tokenizer; None if it is not on this machine or cannot be read."""
-        # Without a tokenizer file, transformers builds an empty tokenizer instead of failing.
+        # Without a file of it, transformers builds an empty tokenizer instead of failing.
         is_here = self.files("tokenizer*") or self.files("vocab*")
         return self._read("tokenizer", open_tokenizer) if is_here else None
 
@@ -79,7 +80,7 @@ class ModelFacts:
             return f"{self.path} is not on this machine yet"
         return f"the config.json of {self.path} is not one that transformers can read" if self.config is None else ""
 
-    @cached_property
+    @property
     def window(self) -> int | None:
         """Return `max_position_embeddings` of config.json, in tokens; None if it names none, or is not here."""
         content = self.settings("config.json")
@@ -132,12 +133,15 @@ class ModelFacts:
         return [] if self.folder is None else sorted(self.folder.glob(pattern))
 
     def _read(self, what: str, read: Callable[..., Any]) -> Any:
-        try:
-            return read(self.folder, trust_remote_code=self.remote_code, local_files_only=True)
-        except Exception as error:  # the library and remote code each raise their own types
-            first = (str(error).strip().splitlines() or ["no reason given"])[0]
-            self.failures[what] = f"{type(error).__name__}: {first}"
-            return None
+        # A failure is not kept: the disk of a daemon that runs for weeks may fail once.
+        if what not in self._objects:
+            try:
+                self._objects[what] = read(self.folder, trust_remote_code=self.remote_code, local_files_only=True)
+            except Exception as error:  # the library and remote code each raise their own types
+                first = (str(error).strip().splitlines() or ["no reason given"])[0]
+                self.failures[what] = f"{type(error).__name__}: {first}"
+                return None
+        return self._objects[what]
 
 
 def facts_in(folder: Path | None, *, path: str, remote_code: bool) -> ModelFacts:

@@ -187,12 +187,20 @@ def test_facts_are_read_once_for_each_state_of_the_files(tmp_path: Path, monkeyp
     assert facts_of(config, "short").config is first.config and not opens.called
     (tmp_path / "short" / "config.json").write_text('{"model_type": "of no kind"}')
     changed = local_facts(config, "short")
-    assert opens.call_count == 0 and changed.config is None and changed.config is None and opens.call_count == 1
+    assert opens.call_count == 0 and changed.config is None
     assert "of no kind" in changed.failures["config.json"]
     assert changed.missing == "the config.json of short is not one that transformers can read"
     gone = local_facts(config, "long")
     assert (gone.folder, gone.config, gone.tokenizer, gone.window, gone.parameters) == (None,) * 5
     assert gone.missing == "long is not on this machine yet"
+
+
+def test_a_failure_of_the_disk_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = local_facts(configured(tmp_path, {}, {"model_type": "llama"}), "short")
+    with monkeypatch.context() as patch:
+        patch.setattr(AutoConfig, "from_pretrained", Mock(side_effect=OSError("stale file handle")))
+        assert facts.config is None and facts.failures == {"config.json": "OSError: stale file handle"}
+    assert facts.config is not None and not facts.missing
 
 
 def test_a_window_that_nothing_names(tmp_path: Path) -> None:
