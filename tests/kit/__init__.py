@@ -1,1 +1,1 @@
-"""What tests of several folders share: projects, models, servers, what a refusal says."""
+"""Make the projects, models and servers that tests of several folders share."""

@@ -40,7 +40,7 @@ def by_method(
 ) -> Config:
     """Return a checked configuration.
 
-    models: instead of the pair. sections: of features, by name. selection: further keys of that section.
+    models: replaces the pair. sections: the sections of features, by key. selection: other keys of `selection`.
     """
     names = [name for name in (method, *compare) if name in NEEDS]
     further = {name: model for each in names for name, model in NEEDS[each][1].items()}

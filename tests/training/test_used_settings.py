@@ -1,4 +1,7 @@
-"""What one process says that it uses, and two ranks under each preset; the card of a training."""
+"""Compare the settings that a training run uses with those it reports: one process, and two ranks under each preset.
+
+The model card prints the same settings.
+"""
 
 import json
 from dataclasses import asdict, replace

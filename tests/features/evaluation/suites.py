@@ -1,4 +1,4 @@
-"""Every benchmark of questions with files in its published form, in words of our own, and what is right and wrong."""
+"""Write small files in the published form of each benchmark of questions, and give right and wrong answers to them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

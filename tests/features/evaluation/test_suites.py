@@ -1,4 +1,4 @@
-"""What every benchmark of questions must hold; the peculiarities of each are in its own file."""
+"""Hold the laws that all benchmarks of questions share. A benchmark's own test file holds the rest."""
 
 import json
 from pathlib import Path
