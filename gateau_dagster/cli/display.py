@@ -119,7 +119,7 @@ def configuration_in_words() -> str:
 
 def show_earlier_demo(out: Console, config: Config) -> None:
     """Print a line if the store, or the demo's store of earlier versions, holds the embedded demo's tables."""
-    if planted_values(config) is not None:
+    if planted_values(config) is not None:  # only facts of the demo are planted
         earlier = config.folder.parent / StorageConfig().root
         if config.folder.name == DEMO_FOLDER and is_built_in(earlier):
             out.print(escape(earlier_demo_note(earlier)), soft_wrap=False)

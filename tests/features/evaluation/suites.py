@@ -44,14 +44,16 @@ class Suite:
     """A benchmark of questions.
 
     write: writes its files into a folder. options: of its section. origins: words of the instructions to get the files
-    of an option, by option. unread: the fields of a file's records that need not be there, by file. labels: the fields
-    with a few values. ids: the field that tells records apart. right: an answer that is worth most.
+    of an option, by option. unread: the fields of a file's records that need not be there, by file. of_others: files
+    that only other benchmarks or tasks read. labels: the fields with a few values. ids: the field that tells records
+    apart. right: an answer that is worth most.
     """
 
     write: Callable[[Path], object]
     options: Mapping[str, Any]
     origins: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    of_others: Sequence[str] = ()
     labels: Sequence[str] = ()
     ids: str = ""
     right: Callable[[Question], str] = lambda question: question.references[0]
@@ -424,11 +426,13 @@ SUITES: dict[str, Suite] = {
         write=write_helmet,
         options={"official": ".", "lengths": [8192], "tasks": [*HELMET_TASKS, "icl_nlu"], "data_sets": "sets"},
         unread={"data/kv.jsonl": ("num_kvs",), "data/nq.jsonl": ("id",), "data/rank.jsonl": ("qid",)},
+        of_others=["sets/CogComp/trec/default/test/0000.parquet", "sets/CogComp/trec/default/train/0000.parquet"],
         right=_helmet_answer,
     ),
     "ruler": Suite(
         write=write_ruler_files,
         options={"official": "ruler", "lengths": [700], "samples": 2, **RULER_FILES},
+        of_others=["essays/one.txt"],
         right=lambda question: ", ".join(question.references),
         tokenizer=Words,
     ),
@@ -439,7 +443,9 @@ SUITES: dict[str, Suite] = {
         unread={"questions.jsonl": ("reference",), "references.jsonl": (), "prompts.jsonl": ()},
         ids="question_id",
     ),
-    "generated_needle": Suite(write=write_needle, options=NEEDLE, tokenizer=Letters),
+    "generated_needle": Suite(
+        write=write_needle, options=NEEDLE, of_others=["needle/eval.py", "needle/config-eval.yaml"], tokenizer=Letters
+    ),
     "generated_needle_judged": Suite(write=write_needle, options=NEEDLE, tokenizer=Letters),
 }
 

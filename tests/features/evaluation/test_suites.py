@@ -42,6 +42,7 @@ def test_questions_are_the_same_each_time_wherever_their_files_are(name: str, tm
 
 
 def test_what_a_file_holds_is_a_setting_of_its_option(name: str, tmp_path: Path) -> None:
+    given = {each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*") if each.is_file()}
     benchmark = chosen(configured(name, tmp_path))
     before = benchmark.settings()
     for files in benchmark.files():
@@ -50,13 +51,21 @@ def test_what_a_file_holds_is_a_setting_of_its_option(name: str, tmp_path: Path)
         after = benchmark.settings()
         assert (files.key or files.place) in {key for key in before if before[key] != after[key]}
         before = after
+    for file in sorted(given):
+        changed = tmp_path / file
+        changed.write_bytes(changed.read_bytes() + b"\n\n")
+        after = benchmark.settings()
+        assert (after == before) == (file in SUITES[name].of_others), file
+        before = after
 
 
-def test_right_answers_are_worth_most_and_empty_ones_nothing(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [name for name in SUITES if name not in JUDGED])
+def test_right_answers_are_worth_most_and_empty_ones_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(name, tmp_path, monkeypatch)
     config = configured(name, tmp_path)
     benchmark, questions = chosen(config), asked(config)
-    if name in JUDGED:
-        pytest.skip("a judge decides")
     for answer, value in ((SUITES[name].right, 100.0), (lambda _: "", 0.0)):
         graded = benchmark.grade(questions, answers({each.question_id: answer(each) for each in questions}), None)
         assert graded.table.schema == tables.schema(tables.SCORES) and not graded.rejected
