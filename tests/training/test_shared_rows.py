@@ -67,24 +67,30 @@ def specs(folder: Path, case: Case, *, processes: int, size: int, base: Path | N
     return found if base is None else [replace(spec, base_model=str(base)) for spec in found]
 
 
-def differences(found: list[Step], wanted: list[Step]) -> tuple[float, float]:
-    """Return the largest difference of a loss, and of a gradient as a part of its parameter's largest one."""
+def differences(found: list[Step], wanted: list[Step]) -> list[float]:
+    """Return, for each step, the larger one of two differences: of the loss, and of a gradient as a part of its
+    parameter's largest one.
+    """
     assert len(found) == len(wanted) == 3
     losses = [float(abs(step.pop("loss") - expected.pop("loss"))) for step, expected in zip(found, wanted, strict=True)]
     # A router that always chooses one expert has no gradient.
     assert all(gradient.any() for name, gradient in wanted[-1].items() if "router" not in name)
-    return max(losses), max(largest_difference(step, expected) for step, expected in zip(found, wanted, strict=True))
+    gradients = [largest_difference(step, expected) for step, expected in zip(found, wanted, strict=True)]
+    return [max(both) for both in zip(losses, gradients, strict=True)]
 
 
 def compare(folder: Path, pairs: list[list[TrainingSpec]]) -> None:
-    """Compare each pair, and log its largest differences."""
+    """Compare each pair, and log its largest difference in each step."""
     by_ranks = recorded_by_ranks([shared for shared, _ in pairs], folder)
     for found, (shared, alone) in zip(by_ranks, pairs, strict=True):
-        loss, gradient = differences(found, recorded(alone))
+        first, *later = differences(found, recorded(alone))
         name, settings = Path(shared.base_model).name, shared.training.model_dump(exclude_defaults=True)
         settings["deepspeed"] = shared.deepspeed and shared.deepspeed["zero_optimization"]["stage"]
-        _log.info("loss %.1e, gradients %.1e: %s %s", loss, gradient, name, settings)
-        assert max(loss, gradient) <= 1e-5
+        _log.info("%s: %s %s", " ".join(f"{each:.1e}" for each in (first, *later)), name, settings)
+        assert first <= 1e-5
+        # AdamW divides a gradient by its own size. Where it is rounding only, one process and the ranks step apart by
+        # up to the learning rate, and all gradients after that differ: on one processor by 2e-5, after 5e-7 before.
+        assert max(later) <= 5e-5
 
 
 def prepare(folder: Path) -> None:
