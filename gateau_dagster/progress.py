@@ -34,6 +34,17 @@ UNKNOWN = math.inf
 """A time left that nothing tells yet."""
 
 
+def rate_in_words(count: float, seconds: float, unit: str) -> str:
+    """Return `3.1 samples/s`, or `12 s per sample` where fewer than one in ten seconds are done; "" for no rate.
+
+    unit: plural.
+    """
+    if not count or seconds <= 0:
+        return ""
+    rate = count / seconds
+    return f"{rate:,.1f} {unit}/s" if rate >= 0.1 else f"{seconds / count:,.0f} s per {unit.removesuffix('s')}"
+
+
 def silent(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
     """Ignore progress: the default callback."""
     del done, total, unit, note, left
@@ -44,9 +55,9 @@ _SECONDS_BETWEEN_WRITES = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The progress of a step; `started` and `ended` are a time.time(), `ended` 0 while it runs.
+    """The progress of a step; `started`, `reported` and `ended` are a time.time(), `ended` 0 while it runs.
 
-    left: seconds until the end, if the step knows better than `done` and `total` suggest.
+    left: seconds from `reported` until the end, if the step knows better than `done` and `total` suggest.
     """
 
     step: str
@@ -55,8 +66,14 @@ class Entry:
     unit: str
     note: str
     started: float
+    reported: float = 0.0
     ended: float = 0.0
     left: float | None = None
+
+    @property
+    def left_now(self) -> float | None:
+        """Return the seconds from now until the end, which count down between reports; None or UNKNOWN as `left`."""
+        return self.left if self.left is None else max(0.0, self.left - (time.time() - self.reported))
 
 
 class ProgressBoard:
@@ -74,7 +91,16 @@ class ProgressBoard:
 
         def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
             nonlocal written, last
-            last = Entry(step=name, done=done, total=total, unit=unit, note=note, started=started, left=left)
+            last = Entry(
+                step=name,
+                done=done,
+                total=total,
+                unit=unit,
+                note=note,
+                started=started,
+                reported=time.time(),
+                left=left,
+            )
             if time.monotonic() - written >= _SECONDS_BETWEEN_WRITES or done == total:
                 written = time.monotonic()
                 _write(file, last)

@@ -1,5 +1,6 @@
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ def test_a_step_is_on_the_board_while_it_runs_and_after(tmp_path: Path) -> None:
         (entry,) = board.entries()
         assert (entry.done, entry.total, entry.unit, entry.note, entry.left) == (3, 3, "samples", "shard 2", None)
         report(3, 3, "samples", "shard 2", left=1.5)
-        assert board.entries()[0].left == 1.5
+        (entry,) = board.entries()
+        assert entry.left == 1.5
+        assert replace(entry, reported=time.time() - 1).left_now == pytest.approx(0.5, abs=0.2)
+        assert replace(entry, reported=time.time() - 9).left_now == 0.0
     (entry,) = board.entries()
     assert before <= entry.started <= entry.ended <= time.time()
     assert (entry.done, entry.unit) == (3, "samples")

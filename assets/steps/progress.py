@@ -13,7 +13,7 @@ from dagster import DagsterInstance
 from gateau_dagster.assets.steps.partitions import declared_name
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.progress import UNKNOWN, ProgressBoard, TimedProgress
+from gateau_dagster.progress import UNKNOWN, ProgressBoard, TimedProgress, rate_in_words
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LONGEST_SILENCE = 14.0
@@ -63,6 +63,7 @@ class Voice:
             line = f"at work for {now - self._started:,.0f} s"
         else:
             done, total, unit, note, left = self._report
+            left = left and max(0.0, left - (now - self._heard))
             line = progress_line(done, total, unit, note, now - self._started, left)
             silent = now - self._heard
             line += f"; the last progress was {silent:,.0f} s ago" if silent >= self._every else ""
@@ -74,11 +75,11 @@ def progress_line(
     done: float, total: float | None, unit: str, note: str, seconds: float, left: float | None = None
 ) -> str:
     """Return `12/63 samples (19 %), 3.1 samples/s, 16 s left`; with `left`, the note must contain the rates."""
-    rate = done / seconds if seconds > 0 else 0.0
     share = f"/{total:,.0f} {unit} ({done / total:.0%})" if total else f" {unit}"
-    rates = f", {rate:,.1f} {unit}/s" if left is None and total != 0 else ""
-    if left is None and total and rate:
-        left = (total - done) / rate
+    rate = rate_in_words(done, seconds, unit) if left is None else ""
+    rates = f", {rate}" if rate else ""
+    if rate and total:
+        left = (total - done) * seconds / done
     rest = f", {left:,.0f} s left" if left is not None and left != UNKNOWN else ""
     return f"{done:,.0f}{share}{rates}{rest}{', ' + note if note else ''}"
 
@@ -90,8 +91,8 @@ class ScoringProgress:
     """New samples, kept ones, samples/s, tokens/s and time left of a scoring step.
 
     Sample lengths vary widely, so the time left comes from the text that is scored, not from the samples. It is not
-    shown before 2 % are scored, because a pass holds parts of many samples before the first is complete. The rates
-    leave out the time of loading and writing.
+    shown before 2 % are scored, because a pass holds parts of many samples before the first is complete. It counts down
+    until the next sample is complete. The rates leave out the time of loading and writing.
 
     Args:
         kept: number of samples whose rows are kept.
@@ -115,6 +116,7 @@ class ScoringProgress:
         self._weights = {shard: text / whole for shard, text in work.items()}
         self._counted: dict[str, _Counted] = {}  # by shard, its part of the sum
         self._sum = _Counted()
+        self._last = _Counted()  # as the last sample was complete
 
     def start(self) -> None:
         """Report the start before the first model is loaded; workers elsewhere report nothing until a first sample."""
@@ -126,7 +128,7 @@ class ScoringProgress:
             self._show("scoring the first samples")
 
     def report(self, shard: ShardReport) -> None:
-        """Report one more finished sample of a shard."""
+        """Report a finished sample of a shard, or passes of one that is not finished."""
         now = _Counted(
             scored=shard.scored,
             tokens=shard.tokens,
@@ -145,11 +147,14 @@ class ScoringProgress:
     def _show(self, note: str) -> None:
         found = self._sum
         seconds = found.seconds / self._workers
-        left = (
-            max(0.0, seconds * (1 - found.share) / found.share) if found.share >= _SHOWN_FROM and seconds else UNKNOWN
-        )
+        if found.scored != self._last.scored:
+            self._last = found
+        share, left = self._last.share, UNKNOWN
+        if share >= _SHOWN_FROM and seconds:
+            left = max(0.0, self._last.seconds / self._workers / share - seconds)
         if seconds:
-            note = f"{found.scored / seconds:,.1f} samples/s, {found.tokens / seconds:,.0f} tokens/s, {note}"
+            rates = rate_in_words(found.scored, seconds, "samples"), f"{found.tokens / seconds:,.0f} tokens/s"
+            note = ", ".join([f"{found.tokens:,} tokens", *filter(None, rates), note])
         if self._kept:
             note = f"{self._kept:,} kept, {note}".removesuffix(", ")
         self._progress(found.scored, self._total, "new samples" if self._kept else "samples", note, left=left)

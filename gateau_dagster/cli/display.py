@@ -259,7 +259,7 @@ class RunDisplay:
             total=total,
             unit=as_line(entry.unit),
             note=as_line(entry.note),
-            left=entry.left,
+            left=entry.left_now,
         )
 
     def _finish(self, entry: Entry) -> None:
@@ -277,6 +277,7 @@ def _line(entry: Entry) -> str:
     if not entry.unit:
         return f"{entry.step}: {seconds}"
     total = f"/{entry.total:,.0f}" if entry.total else ""
-    left = f", {entry.left:,.0f} s left" if entry.left is not None and entry.left != UNKNOWN else ""
+    known = entry.left_now
+    left = f", {known:,.0f} s left" if known is not None and known != UNKNOWN else ""
     note = f", {entry.note}" if entry.note else ""
     return f"{entry.step}: {entry.done:,.0f}{total} {entry.unit}, {seconds}{left}{note}"

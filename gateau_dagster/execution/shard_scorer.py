@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 class ShardReport:
     """The progress within a shard or a piece of it.
 
-    scored: samples. share: of the text that is to be scored. tokens: that passed the model. seconds: of scoring.
+    scored: samples. share: of the text that is to be scored. tokens: that passed the model. seconds: of scoring. Tokens
+    and seconds grow while a long sample is scored; the other two do not.
     """
 
     shard: str
@@ -57,6 +58,10 @@ class ShardReport:
 
 
 Report = Callable[[ShardReport], None]
+
+
+_SECONDS_BETWEEN_PASSES = 1.0
+"""The least time between reports of passes; each finished sample is reported."""
 
 
 def ignore(sample_id: str) -> None:
@@ -70,7 +75,7 @@ class ShardScorer:
     Args:
         tables: returns the declared tables by asset.
         load: returns the model, the same one each time; called for each piece that has samples.
-        report: receives the progress with a piece after each sample.
+        report: receives the progress with a piece after each sample, and during long ones.
         begin: receives each sample's id before it is scored; maybe in a thread.
     """
 
@@ -86,6 +91,7 @@ class ShardScorer:
         self._config, self._known_tables, self._model, self._load = config, tables, model, load
         self._report, self._begin = report, begin
         self._texts: tuple[str, pl.DataFrame] | None = None
+        self._passed: Callable[[], object] | None = None
 
     def shard(self, store: Store, shard: Piece) -> dict[str, ShardResult]:
         """Score a whole shard, and make its tables."""
@@ -112,22 +118,37 @@ class ShardScorer:
         length = pl.sum_horizontal(pl.col("context", "instruction", "response").str.len_bytes())
         sizes = samples.select(size=1 + length)["size"].to_list()
         total, done, seconds = sum(sizes), 0, 0.0
+        scored, begun, reported = 0, 0.0, 0.0
         counts = {work.asset: 0 for work in piece.works}
         rejects: dict[str, list[Reject]] = {asset: [] for asset in counts}
+
+        def report(seconds: float) -> None:
+            nonlocal reported
+            reported = time.perf_counter()
+            self._report(
+                ShardReport(shard=piece.shard, scored=scored, share=done / total, tokens=self._tokens, seconds=seconds)
+            )
+
+        def passed() -> None:
+            # A sample of many segments may take minutes, in which the run would seem to be stuck.
+            if (now := time.perf_counter()) - reported >= _SECONDS_BETWEEN_PASSES:
+                report(seconds + now - begun)
+
         with ExitStack() as ending:
             # Entered before the model is loaded and before `_outcomes`: ExitStack closes in reverse, so the rows are
             # saved last.
             partial = {work.asset: checkpoints(store, piece.shard, work) for work in piece.works}
             for each in partial.values():
                 ending.callback(each.close)
+            self._passed = passed
             self._prepare(piece.works)
             outcomes = ending.enter_context(closing(self._outcomes(self._requests(samples, piece))))
-            for number, size in enumerate(sizes, start=1):
-                started = time.perf_counter()
+            for size in sizes:
+                begun = time.perf_counter()
                 # Samples and outcomes go in step, because outcomes come in the order of the samples. The model is ahead
                 # of this loop by the batches that are under way.
                 rows = next(outcomes, {})
-                seconds += time.perf_counter() - started  # without the time for saving them
+                seconds += time.perf_counter() - begun  # without the time for saving them
                 for asset, row in rows.items():
                     counts[asset] += 1
                     if isinstance(row, Reject):
@@ -136,10 +157,8 @@ class ShardScorer:
                         partial[asset].add(row)
                 # By bytes of text and not by samples, since one long sample may take as long as a hundred short ones.
                 done += size
-                progress = ShardReport(
-                    shard=piece.shard, scored=number, share=done / total, tokens=self._tokens, seconds=seconds
-                )
-                self._report(progress)
+                scored += 1
+                report(seconds)
         wanted = {asset: sum(asset in assets for assets in piece.lacking.values()) for asset in counts}
         # Before the result leaves: a sample that got neither a row nor a reject would be missing from the table without
         # a trace.
@@ -171,7 +190,7 @@ class ShardScorer:
             table.asset: Running(
                 max_length=length,
                 scoring=config.scoring,
-                work=ForwardWork(),
+                work=ForwardWork(added=self._passed),
                 visible_tokens=visible_tokens(config) if table.needs_visible_window else None,
             )
             for table in self._tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,15 +25,18 @@ class LoadedModel:
 
 @dataclass(kw_only=True)
 class ForwardWork:
-    """Tokens through a model and their FLOPs, added up as batches are done."""
+    """Tokens through a model and their FLOPs, added up as batches are done. added: called after each addition."""
 
     tokens: int = 0
     flops: float = 0.0
+    added: Callable[[], object] | None = None
 
     def add(self, tokens: int, flops: float) -> None:
         """Add one batch."""
         self.tokens += tokens
         self.flops += flops
+        if self.added is not None:
+            self.added()
 
 
 @dataclass(kw_only=True)

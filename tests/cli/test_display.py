@@ -124,7 +124,7 @@ def test_in_a_terminal_a_bar_shows_the_work(tmp_path: Path, width: int) -> None:
     shown = text.getvalue()
     assert "perplexity/long" in shown and "5/5" in shown and "✓" in shown
     plain = re.sub(r"\x1b\[[\d;?]*\w", "", shown)
-    assert "1:01:15 left" in plain, "the time left as the step tells it, and not the time before it"
+    assert re.search("1:01:1[2-5] left", plain), "the time left that the step reports, counted down"
 
 
 def test_the_console_survives_a_captured_output() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +11,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution import row_checkpoints as partial
+from gateau_dagster.execution import shard_scorer
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import Piece, samples_of
 from gateau_dagster.pipeline.asset import Asset
@@ -19,6 +20,7 @@ from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow
 from gateau_dagster.storage import Stamp, Store
 from tests.execution.shards import ASSET, BOTH, CAM, SHARD, Scorer, compute, compute_one, work, write_samples
 from tests.pipeline.world import declared
+from tests.resources.pools.shards_to_score import alone, ingested, pieces
 
 
 def test_a_shard_is_computed_written_and_stamped(store: Store) -> None:
@@ -33,6 +35,19 @@ def test_a_shard_is_computed_written_and_stamped(store: Store) -> None:
     assert [report.scored for report in reports] == [1, 2, 3, 4]
     shares = [report.share for report in reports]
     assert shares == sorted(shares) and shares[-1] == 1.0 and shares[0] > 0
+
+
+def test_tokens_and_seconds_grow_while_a_sample_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_scorer, "_SECONDS_BETWEEN_PASSES", 0.0)
+    state = ingested(tmp_path, samples=4, shards=1)
+    reports: list[ShardReport] = []
+    results = alone(state, pieces(state)[0], reports.append)
+    first = [report for report in reports if not report.scored]
+    assert len(first) > 1 and {report.share for report in first} == {0.0}
+    for before, after in pairwise(reports):
+        assert before.tokens <= after.tokens and before.seconds < after.seconds and before.scored <= after.scored
+    assert first[0].tokens < first[-1].tokens
+    assert reports[-1].tokens == sum(result.stamp.effort["tokens"] for result in results.values())
 
 
 def test_an_edited_an_added_and_a_removed_sample_cost_only_themselves(store: Store) -> None:

@@ -53,7 +53,7 @@ def test_the_time_left_follows_the_text_not_the_count() -> None:
     # Half of the text of shard 1, which is a quarter of the work; four of its samples were kept.
     shown.report(report("1", 3, 0.5, tokens=600, seconds=2.0))
     done, _, note, left = seen[-1]
-    assert (done, note) == (3, "14 kept, 1.5 samples/s, 300 tokens/s, shard 1")
+    assert (done, note) == (3, "14 kept, 600 tokens, 1.5 samples/s, 300 tokens/s, shard 1")
     assert left == pytest.approx(2.0 * (1 - 0.125) / 0.125)
     shown.report(report("1", 6, 1.0, tokens=1200, seconds=4.0))
     shown.finish("1")
@@ -71,12 +71,16 @@ def test_of_an_edited_sample_the_line_counts_new_and_kept_rows() -> None:
 
     shown = ScoringProgress(progress, kept=14, missing=1, work={"1": 700}, workers=1)
     shown.report(report("1", 1, 1.0, tokens=600, seconds=2.0))
-    assert said == ["1/1 new samples (100%), 0 s left, 14 kept, 0.5 samples/s, 300 tokens/s, shard 1"]
+    assert said == [
+        "1/1 new samples (100%), 0 s left, 14 kept, 600 tokens, 0.5 samples/s, 300 tokens/s, shard 1",
+    ]
     ScoringProgress(progress, kept=8, missing=0, work={}, workers=1).start()
     assert said[1:] == ["0 new samples, 8 kept"], "only its stamps are new"
     early = ScoringProgress(progress, kept=0, missing=1000, work={"1": 100_000}, workers=1)
     early.report(report("1", 5, 0.01, tokens=6000, seconds=20.0))
-    assert said[2:] == ["5/1,000 samples (0%), 0.2 samples/s, 300 tokens/s, shard 1"], "no guess from the count"
+    assert said[2:] == ["5/1,000 samples (0%), 6,000 tokens, 0.2 samples/s, 300 tokens/s, shard 1"], (
+        "no guess from the count"
+    )
 
 
 def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
@@ -89,6 +93,17 @@ def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
     assert "loading" not in seen[-1][2] and "first" not in seen[-1][2]
     shown.loaded()
     assert len(seen) == 3, "the next shard asks for it again"
+
+
+def test_a_long_sample_moves_its_tokens_and_the_time_left() -> None:
+    shown, seen = followed({"1": 300})
+    shown.report(report("1", 0, 0.0, tokens=4096, seconds=8.0))
+    assert seen[-1] == (0, 10, "30 kept, 4,096 tokens, 512 tokens/s, shard 1", UNKNOWN)
+    shown.report(report("1", 1, 0.5, tokens=8192, seconds=16.0))
+    assert seen[-1][2:] == ("30 kept, 8,192 tokens, 16 s per sample, 512 tokens/s, shard 1", 16.0)
+    for seconds, left in ((26.0, 6.0), (40.0, 0.0)):
+        shown.report(report("1", 1, 0.5, tokens=9000, seconds=seconds))
+        assert seen[-1][0] == 1 and seen[-1][3] == left
 
 
 def test_the_first_sample_of_a_long_pass_gives_no_exaggerated_time() -> None:
@@ -104,7 +119,7 @@ def test_workers_add_up() -> None:
     shown, seen = followed({"1": 100, "2": 100}, workers=2)
     shown.report(report("1", 5, 0.5, tokens=100, seconds=4.0))
     shown.report(report("2", 10, 0.5, tokens=100, seconds=4.0))
-    assert seen[-1] == (15, 30, "10 kept, 3.8 samples/s, 50 tokens/s, shard 2", 4.0)
+    assert seen[-1] == (15, 30, "10 kept, 200 tokens, 3.8 samples/s, 50 tokens/s, shard 2", 4.0)
 
 
 def test_the_line() -> None:
@@ -112,7 +127,8 @@ def test_the_line() -> None:
     assert progress_line(5, None, "files", "a.jsonl", 2.0) == "5 files, 2.5 files/s, a.jsonl"
     known = progress_line(12, 63, "samples", "1.5 samples/s, shard 1", 4.0, left=30.0)
     assert known == "12/63 samples (19%), 30 s left, 1.5 samples/s, shard 1"
-    assert progress_line(0, 10, "samples", "", 0.0) == "0/10 samples (0%), 0.0 samples/s"
+    assert progress_line(0, 10, "samples", "", 5.0) == "0/10 samples (0%)"
+    assert progress_line(2, 10, "shards", "", 24.0) == "2/10 shards (20%), 12 s per shard, 96 s left"
 
 
 def test_a_silent_step_is_still_heard_of() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gateau_dagster.data.index import read_shards
-from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
+from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.observed import state_of
@@ -51,7 +51,11 @@ def _changed(work: TableWork, effort: Mapping[str, Any] | None = None, **changes
     return replace(work, stamp=replace(work.stamp, effort={} if effort is None else effort), **changes)
 
 
-def alone(state: State, shard: Piece) -> dict[str, ShardResult]:
+def ignore(report: ShardReport) -> None:
+    del report
+
+
+def alone(state: State, shard: Piece, report: Report = ignore) -> dict[str, ShardResult]:
     """What this process computes, when none of it is there."""
     for asset in ASSETS:
         state.store.files.remove(state.store.table_name(asset, shard.shard))
@@ -61,10 +65,6 @@ def alone(state: State, shard: Piece) -> dict[str, ShardResult]:
         lambda: all_sample_tables(config),
         "long",
         lambda: models.load(config, config.models["long"], version=""),
-        ignore,
+        report,
     )
     return scorer.shard(state.store, Piece.whole(state.store, shard.shard, shard.works))
-
-
-def ignore(report: ShardReport) -> None:
-    del report
