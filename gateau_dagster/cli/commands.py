@@ -160,6 +160,14 @@ def run(config_file: str | None, until: str | None) -> None:
     run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], until)
 
 
+def _known_gpu(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+    from gateau_dagster.pipeline.work_forecast import PEAKS
+
+    if name is not None and name.lower() not in PEAKS:
+        raise click.BadParameter(f"{name!r} is not one of {', '.join(PEAKS)}.", context, option)
+    return None if name is None else name.lower()
+
+
 @cli.command()
 @config_option
 @click.option("--until", metavar="ASSET", help="Plan only what this asset needs.")
@@ -170,16 +178,39 @@ def run(config_file: str | None, until: str | None) -> None:
     help="Estimate the scoring time for N workers instead of the configured number. Each has a device (a GPU) like "
     "the one here and takes whole shards. Training, answers and judging do not run in workers.",
 )
+@click.option(
+    "--on",
+    "gpu",
+    metavar="GPU",
+    callback=_known_gpu,
+    help="Estimate times for another device: a GPU by name, such as l4, a100, h100 or b200. They follow from its "
+    "data sheet and from measured shares of a GPU's peak.",
+)
+@click.option(
+    "--price",
+    metavar="MONEY",
+    type=click.FloatRange(0),
+    help="Price of one device for an hour, in any currency; adds the cost of each time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object, for programs.")
-def plan(config_file: str | None, until: str | None, workers: int | None, as_json: bool) -> None:
+def plan(
+    config_file: str | None,
+    until: str | None,
+    workers: int | None,
+    gpu: str | None,
+    price: float | None,
+    as_json: bool,
+) -> None:
     """Print what `gateau run` would run, why, and an estimate of tokens, FLOPs and time.
 
-    `--workers 8` tells before anything is bought or rented whether eight GPUs are worth it: run the first shards on
-    one, and the estimate rests on what these took.
+    `--on h100 --price 3 --workers 8` tells before anything is rented how long eight GPUs need, and what they cost.
+    Without `--on` the times are for this machine's device: run the first shards, and they rest on what these took.
     """
     from gateau_dagster.cli.plan import print_plan
+    from gateau_dagster.pipeline.work_forecast import AssumedDevices
 
-    print_plan(loaded(config_file), until, as_json=as_json, workers=workers)
+    assumed = AssumedDevices(workers=workers, name=gpu, price=price)
+    print_plan(loaded(config_file), until, as_json=as_json, assumed=assumed)
 
 
 @cli.command()

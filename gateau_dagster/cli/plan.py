@@ -29,7 +29,7 @@ from gateau_dagster.pipeline.losses import RAW, DataLoss, losses
 from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
 from gateau_dagster.readable import quantity
 
 
@@ -51,25 +51,49 @@ ASKED_COLUMNS = ("requests", "kept", "tokens", "cost")
 
 
 def show_forecasts(
-    out: Console, heading: str, columns: tuple[str, ...], forecasts: Collection[WorkForecast], *, together: bool = True
+    out: Console,
+    heading: str,
+    columns: tuple[str, ...],
+    forecasts: Collection[WorkForecast],
+    *,
+    together: bool = True,
+    price: float | None = None,
 ) -> None:
-    """Print a row per forecast; nothing without any. together: whether a last row sums up several of them."""
+    """Print a row per forecast; nothing without any.
+
+    Args:
+        together: whether a last row sums up several of them.
+        price: of one device for an hour, which adds a column with the cost of the time.
+    """
     if not forecasts:
         return
+    columns = (*columns, "cost") if price is not None else columns
     table = left_table(heading, right=columns)
     for each in forecasts:
-        table.add_row(each.asset, *_cells(each, columns))
+        table.add_row(each.asset, *_cells(each, columns, price))
         for setting, other in each.by_setting.items():
-            table.add_row(f"  with {setting}", *_cells(replace(other, samples=None), columns), style="dim")
+            table.add_row(f"  with {setting}", *_cells(replace(other, samples=None), columns, price), style="dim")
     if together and len(forecasts) > 1:
         whole = _together(forecasts)
         if whole.unit != "requests" or whole.cost is not None:
-            table.add_row(whole.asset, *_cells(whole, columns), style="bold")
+            cells = _cells(whole, columns, price)
+            if price is not None:  # tables with fewer shards than workers pay for fewer devices
+                cells[-1] = _money(each.money(price) for each in forecasts)
+            table.add_row(whole.asset, *cells, style="bold")
     out.print()
     out.print(table)
 
 
-def _cells(found: WorkForecast, columns: Sequence[str]) -> list[str]:
+def _money(costs: Iterable[tuple[float, float] | None]) -> str:
+    """Return the bounds of the sum of the known costs."""
+    known = [each for each in costs if each is not None]
+    if not known:
+        return "unknown"
+    ends = [f"{sum(bounds):,.2f}" for bounds in zip(*known, strict=True)]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _cells(found: WorkForecast, columns: Sequence[str], price: float | None = None) -> list[str]:
     if found.unit == "requests":
         return _request_figures(found)
     amount = "unknown" if found.amount is None else f"{found.amount:,}"
@@ -81,6 +105,8 @@ def _cells(found: WorkForecast, columns: Sequence[str]) -> list[str]:
         "FLOPs": "unknown" if found.flops is None else quantity(found.flops),
         "time": "unknown" if found.low is None or found.high is None else time_range(found.low, found.high),
     }
+    if price is not None:
+        texts["cost"] = _money([found.money(price)])
     return [texts[name] for name in columns]
 
 
@@ -109,6 +135,9 @@ def lines_by_grounds(start: str, grounds: Iterable[tuple[str, str]]) -> Iterator
 _MOST_SHARDS = 4
 
 
+_AS_CONFIGURED = AssumedDevices()
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanPart:
     """A part of `gateau plan`.
@@ -124,8 +153,10 @@ class PlanPart:
     record: Callable[[], Mapping[str, Any]] = dict
 
 
-def print_plan(config: Config, until: str | None, *, as_json: bool = False, workers: int | None = None) -> None:
-    """Print the plan; load no model. workers: how many score side by side; None: as configured.
+def print_plan(
+    config: Config, until: str | None, *, as_json: bool = False, assumed: AssumedDevices = _AS_CONFIGURED
+) -> None:
+    """Print the plan; load no model. assumed: the devices that its times are for.
 
     Raises:
         GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan is printed,
@@ -133,7 +164,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     """
     out, state = console(), state_of(config=config, asks_hub=asks_hub(config, until))
     if as_json:
-        out.print_json(json.dumps(plan_record(state, checked_plan(state, until), workers)), ensure_ascii=True)
+        out.print_json(json.dumps(plan_record(state, checked_plan(state, until), assumed)), ensure_ascii=True)
         return
     show_earlier_demo(out, config)
     with out.status("Comparing the store with the configuration"):
@@ -146,25 +177,25 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         show_left_out(out, state, plan)
         show_short_forecast(out, state)
         return
-    for part in _parts(state, plan, workers):
+    for part in _parts(state, plan, assumed):
         if part.show is not None:
             part.show(out)
     for check in hooks("forecast", "check_start"):
         check(state, plan)
 
 
-def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[str, Any]:
+def plan_record(state: State, plan: Plan, assumed: AssumedDevices = _AS_CONFIGURED) -> dict[str, Any]:
     """Return the plan for programs: `work` in the order in which it can run, and the keys of the other parts.
 
     `rejected`: records of the long input.
     `forecast`: of the configured choice, from the tables in the store; None without `evidence` or its tables.
     `left_out`: tables that nothing configured reads.
     """
-    return {key: value for part in _parts(state, plan, workers) for key, value in part.record().items()}
+    return {key: value for part in _parts(state, plan, assumed) for key, value in part.record().items()}
 
 
-def _parts(state: State, plan: Plan, workers: int | None) -> list[PlanPart]:
-    of_features = (part for parts in hooks("forecast", "plan_parts") for part in parts(state, plan, workers))
+def _parts(state: State, plan: Plan, assumed: AssumedDevices) -> list[PlanPart]:
+    of_features = (part for parts in hooks("forecast", "plan_parts") for part in parts(state, plan, assumed))
     return sorted([*_own_parts(state, plan), *of_features], key=lambda part: part.place)
 
 

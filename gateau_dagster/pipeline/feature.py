@@ -95,7 +95,7 @@ class Feature:
       `check_samples(state)` raises GateauError if the feature knows why there is no long sample. `learned(state,
       depends)` returns sentences on earlier forecasts beside their outcome, and the slopes that models show
       (`selection.forecast.Slopes`), or None. The first result counts.
-    - `forecast`: `plan_parts(state, plan, workers)` yields parts of `gateau plan`, see PlanPart in `cli/plan.py`.
+    - `forecast`: `plan_parts(state, plan, assumed)` yields parts of `gateau plan`, see PlanPart in `cli/plan.py`.
       `check_start(state, plan)`, before the first of a refresh's runs, raises GateauError if one of them would fail.
       `check_plan(state, plan)`, before each, raises it if a server lacks its key, or if its budget does not suffice.
       `gateau validate` calls both without a plan, for all that is required.

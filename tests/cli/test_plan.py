@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from gateau_dagster.cli import plan as module
+from gateau_dagster.cli.commands import cli
 from gateau_dagster.cli.plan import (
     SCORED_COLUMNS,
     plan_record,
@@ -20,14 +22,14 @@ from gateau_dagster.features.estimates.forecast import grounds
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import PEAKS, AssumedDevices, WorkForecast
 from tests.kit.project import change_config, make_project
 
 
-def shown(estimates: dict[str, WorkForecast]) -> dict[str, list[str]]:
+def shown(estimates: dict[str, WorkForecast], *, price: float | None = None) -> dict[str, list[str]]:
     """The figures that are printed, by the row's name."""
     text = io.StringIO()
-    show_forecasts(Console(file=text, width=100), "to score", SCORED_COLUMNS, estimates.values())
+    show_forecasts(Console(file=text, width=100), "to score", SCORED_COLUMNS, estimates.values(), price=price)
     rows = [re.split(r"  +", line.strip()) for line in text.getvalue().splitlines()[2:]]
     return {name: cells for name, *cells in rows}
 
@@ -55,6 +57,23 @@ def test_another_setting_has_a_line_of_its_own() -> None:
         "cam": ["2", "50", "400", "1 s"],
         "with scoring.segments: screened": ["30", "400", "1 s"],
     }
+
+
+def test_a_price_adds_what_the_devices_cost() -> None:
+    one = WorkForecast(asset="cam", samples=2, amount=30, unit="tokens", flops=400.0, low=1800.0, high=7200.0)
+    slow = replace(one, asset="slow", devices=8)
+    found = shown({"cam": one, "slow": slow, "new": replace(one, asset="new", low=None, high=None)}, price=3.0)
+    assert {name: cells[-1] for name, cells in found.items()} == {
+        "cam": "1.50 to 6.00",
+        "slow": "12.00 to 48.00",
+        "new": "unknown",
+        "together (known part)": "13.50 to 54.00",
+    }
+
+
+def test_a_gpu_is_named_by_the_table_of_peaks() -> None:
+    unknown = CliRunner().invoke(cli, ["plan", "--on", "h1000"])
+    assert unknown.exit_code == 2 and ", ".join(PEAKS) in unknown.output
 
 
 def test_variants_are_counted_among_variants(tmp_path: Path) -> None:
@@ -101,23 +120,23 @@ def test_it_is_printed_as_one_object(state: State, monkeypatch: pytest.MonkeyPat
 
 
 def test_workers_can_be_asked_for(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, both = plan_record(state, state.plan()), plan_record(state, state.plan(), workers=2)
+    alone, both = plan_record(state, state.plan()), plan_record(state, state.plan(), AssumedDevices(workers=2))
     assert (alone["workers"], both["workers"]) == (1, 2)
     for asset, found in both["estimates"].items():
         assert found["tokens"] == alone["estimates"][asset]["tokens"]
     assert not any("parallel workers" in line for line in alone["grounds"])
     assert "Times are for 2 parallel workers, each with a device like this machine's." in " ".join(both["grounds"])
     assert not any("whole shard" in line for line in both["grounds"])
-    many = " ".join(plan_record(state, state.plan(), workers=1000)["grounds"])
+    many = " ".join(plan_record(state, state.plan(), AssumedDevices(workers=1000))["grounds"])
     assert "for 1,000 parallel workers" in many and "with long_sft.shards 2, at most as many workers score" in many
     text = io.StringIO()
     monkeypatch.setattr(module, "console", lambda: Console(file=text, width=200))
-    print_plan(state.config, None, workers=3)
+    print_plan(state.config, None, assumed=AssumedDevices(workers=3))
     assert "Times are for 3 parallel workers" in text.getvalue()
 
 
 def test_no_workers_are_counted_where_nothing_is_scored(state: State) -> None:
-    assert plan_record(state, state.plan_until("raw_long_sft"), workers=4)["workers"] is None
+    assert plan_record(state, state.plan_until("raw_long_sft"), AssumedDevices(workers=4))["workers"] is None
 
 
 def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path) -> None:

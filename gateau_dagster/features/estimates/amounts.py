@@ -59,6 +59,7 @@ def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[WorkF
             unit="tokens",
             low=seconds and seconds / within,
             high=seconds and seconds * within,
+            devices=recipes[0].config.training.processes,
             grounds=grounds,
         )
 
@@ -93,7 +94,7 @@ def _short_tokens(config: Config) -> float:
 
 def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]:
     """Return the tokens per second, the factor by which this may be wrong, and the source of both."""
-    recorded = [*_recorded_trainings(state)]
+    recorded = [] if estimator.assumed.name else [*_recorded_trainings(state)]
     if recorded:
         tokens, seconds = map(sum, zip(*recorded, strict=True))
         return tokens / seconds, SPREAD_OF_OTHERS, f"{plural(len(recorded), 'training')} of this store"
@@ -104,7 +105,8 @@ def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]
     length = (accepted["characters"] / model.rates.context).clip(1, state.config.training.max_length).to_numpy()
     attention = float(shape.attention_flops(length).sum() / length.sum())
     token = _PASSES * (shape.token_flops + shape.head_flops(1) + attention)
-    return speed / token, SPREAD, "the speed of one matrix product on this device"
+    processes = state.config.training.processes
+    return processes * speed / token, SPREAD, estimator.grounds
 
 
 def _recorded_trainings(state: State) -> Iterator[tuple[float, float]]:
@@ -130,7 +132,8 @@ def _answers(state: State, plan: Plan, estimator: Estimator) -> Iterator[WorkFor
         work = plan.of(f"{ANSWERS}/{name}")
         if work is None or not isinstance(chosen, QuestionBenchmark):
             continue
-        questions, seconds, grounds = _recorded_answers(state, name) or _expected_answers(state, chosen, estimator)
+        recorded = None if estimator.assumed.name else _recorded_answers(state, name)
+        questions, seconds, grounds = recorded or _expected_answers(state, chosen, estimator)
         factor = len(work.partitions) * _asked_anew(state, chosen)
         low, high = (None, None) if seconds is None else (each * factor for each in seconds)
         yield WorkForecast(
@@ -174,7 +177,7 @@ def _expected_answers(state: State, chosen: QuestionBenchmark, estimator: Estima
     """Return the same figures from the questions' tokens and the device's speed, if both are known."""
     sizes = _sizes(state, chosen, estimator)
     seconds = None if not sizes or evaluation_of(state.config).engine is not None else _seconds(state, sizes, estimator)
-    grounds = "the speed of one matrix product on this device, answers of any length up to the longest"
+    grounds = f"{estimator.grounds}, answers of any length up to the longest"
     count = None if sizes is None else len(sizes)
     return count, seconds, "not known before one model has answered" if seconds is None else grounds
 

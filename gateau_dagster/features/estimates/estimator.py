@@ -22,7 +22,7 @@ from gateau_dagster.features.estimates.scored_model import ScoredModel
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import PEAKS, AssumedDevices, WorkForecast
 from gateau_dagster.storage.stamp import Stamp
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def asked_workers(config: Config, count: int) -> Workers:
 
 
 MOST, HALF_WIDTH = 0.8, 300
+REACHED = 0.73
+"""Share of a GPU's peak that one large matrix product reaches, as measured on an H100 (docs/evidence/benchmarks.md)."""
 # The factor by which the estimated time may be wrong: before any run, and with records of other tables only.
 SPREAD, SPREAD_OF_OTHERS = 2.5, 2.0
 _IDENTITY = pl.Schema({"sample_id": pl.String(), "digest": pl.String()})
@@ -110,16 +112,32 @@ class Pace:
 
 
 class Device:
-    """The device that scores. product: FLOP/s of a matrix product; None if memory for one is short."""
+    """The device that scores, here or another one.
 
-    def __init__(self, scoring: ScoringConfig) -> None:
+    product: FLOP/s of a matrix product; None if memory for one is short. speed: its source, in words.
+
+    Args:
+        name: of another device, one of PEAKS; None: `scoring.device` of this machine.
+    """
+
+    def __init__(self, scoring: ScoringConfig, name: str | None = None) -> None:
         import torch
+
+        self.name, self.dtype, self.threads = name, scoring.dtype, torch.get_num_threads()
+        if name is not None:
+            peak = PEAKS[name][scoring.dtype == "float32"]
+            self.kind, self.product = "cuda", REACHED * peak
+            self.speed = f"{name}'s peak of {peak / 1e12:,.0f} TFLOP/s ({self.dtype}), {REACHED:.0%} of it"
+            return
 
         from gateau_dagster.models.devices import matrix_product_speed, resolve_device
 
         device = resolve_device(scoring.device)
-        self.kind, self.dtype, self.threads = device.type, scoring.dtype, torch.get_num_threads()
-        self.product = matrix_product_speed(str(device), scoring.dtype)
+        self.kind, self.product = device.type, matrix_product_speed(str(device), scoring.dtype)
+        if self.product is not None:
+            self.speed = (
+                f"a matrix product of {self.product / 1e9:,.0f} GFLOP/s on this device ({self.kind}, {self.dtype})"
+            )
 
 
 class Estimator:
@@ -128,11 +146,11 @@ class Estimator:
     tables: model and effort of each.
 
     Args:
-        workers: number of workers, each on a device like this machine's; None: as configured.
+        assumed: the devices that the times are for. Recorded times count only for the device of this machine.
     """
 
-    def __init__(self, state: State, *, workers: int | None = None) -> None:
-        self.state, self._asked = state, workers
+    def __init__(self, state: State, assumed: AssumedDevices = AssumedDevices()) -> None:  # noqa: B008
+        self.state, self.assumed = state, assumed
         self.model = cache(partial(ScoredModel, state))
         tables = all_sample_tables(state.config)
         self.tables: dict[str, tuple[str, Effort | None]] = {
@@ -146,13 +164,13 @@ class Estimator:
     @cached_property
     def device(self) -> Device:
         """Return the device, measured only if there is something to score."""
-        return Device(self.state.config.scoring)
+        return Device(self.state.config.scoring, self.assumed.name)
 
     @cached_property
     def workers(self) -> Workers:
         """Return the workers that the estimate assumes."""
-        config = self.state.config
-        return configured_workers(config) if self._asked is None else asked_workers(config, self._asked)
+        config, count = self.state.config, self.assumed.workers
+        return configured_workers(config) if count is None else asked_workers(config, count)
 
     def scored(self, plan: Plan) -> dict[str, list[str]]:
         """Return the shards of each asset of a plan that a model scores."""
@@ -239,6 +257,12 @@ class Estimator:
             return amounts["flops"] / speed + tokenising / device.threads
         return np.maximum(amounts["flops"] / speed, tokenising)
 
+    @property
+    def grounds(self) -> str:
+        """Return the source of times that follow from the device's speed only."""
+        place = "this device" if self.assumed.name is None else self.assumed.name
+        return f"the speed of one matrix product on {place}"
+
     def speed(self, model: str) -> float | None:
         """Return the device's expected FLOP/s; None for a model of unknown shape or one that generates no text."""
         shape, product = self.model(model).shape, self.device.product
@@ -264,12 +288,15 @@ class Estimator:
             return Pace(factor=sum(taken for taken, _ in recorded) / expected, within=within, grounds=grounds)
         if speed is None or self.device.product is None:
             return None
-        share = f"{speed / self.device.product:.0%} of it; the range narrows once something has run"
-        grounds = f"a matrix product of {self.device.product / 1e9:,.0f} GFLOP/s {place} and {share}"
+        grounds = f"{self.device.speed} and {speed / self.device.product:.0%} of that"
+        if self.device.name is None:
+            grounds += "; the range narrows once something has run"
         return Pace(factor=slower, within=SPREAD, grounds=grounds)
 
     def _efforts(self, asset: str) -> list[Mapping[str, Any]]:
         """Return `Stamp.effort` of the shards that were scored on the same kind of device in the same precision."""
+        if self.device.name is not None:  # a stamp names the kind of its device, which is not enough for another one
+            return []
         return [
             stamp.effort
             for stamp in self._stamps(asset).values()
@@ -304,5 +331,6 @@ def _forecast(asset: str, work: pl.DataFrame, *, pace: Pace | None, workers: Wor
         seconds=middle,
         low=middle and pace and middle / pace.within,
         high=middle and pace and middle * pace.within,
+        devices=len(workers.devices),
         grounds=pace.grounds if pace is not None else "not known before it has run on this device",
     )

@@ -19,11 +19,11 @@ from gateau_dagster.pipeline.expected_truncation import ExpectedTruncation, expe
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
 from gateau_dagster.readable import number, quantity, unit_of_difference
 
 
-def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
+def plan_parts(state: State, plan: Plan, assumed: AssumedDevices) -> Iterator[PlanPart]:
     """Yield the parts on scoring, on training and asking, on the power of an experiment, and on truncation.
 
     Their keys for programs:
@@ -34,7 +34,7 @@ def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPa
     `power`: the fields of each Power.
     `truncation`: expected for each model that scores.
     """
-    estimator = Estimator(state, workers=workers)
+    estimator = Estimator(state, assumed)
     estimates = cache(lambda: estimator.assets(estimator.scored(plan)))
     amounts = cache(lambda: planned_amounts(state, plan, estimator))
 
@@ -46,7 +46,7 @@ def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPa
         with out.status("Estimating: reading some of the texts"):
             forecasts, expected = estimates(), truncation()
         if forecasts:
-            show_forecasts(out, "to score", SCORED_COLUMNS, forecasts.values())
+            show_forecasts(out, "to score", SCORED_COLUMNS, forecasts.values(), price=assumed.price)
             show_truncation(out, expected)
             explain_in_grey(out, grounds(estimator, forecasts))
 
@@ -59,7 +59,7 @@ def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPa
         }
 
     def show_amounts(out: Console) -> None:
-        show_forecasts(out, "to train, to ask", AMOUNT_COLUMNS, amounts(), together=False)
+        show_forecasts(out, "to train, to ask", AMOUNT_COLUMNS, amounts(), together=False, price=assumed.price)
         explain_in_grey(out, times_by_grounds(amounts()))
 
     yield PlanPart(place=10, show=show_scored, record=scored)
@@ -107,10 +107,13 @@ def grounds(estimator: Estimator, estimates: Mapping[str, WorkForecast]) -> Iter
 def _beside(estimator: Estimator) -> Iterator[str]:
     """Yield how many workers the times are for, and whether all of them have something to do."""
     workers, shards = estimator.workers, estimator.state.config.long_sft.shards
-    count = len(workers.devices)
+    count, name = len(workers.devices), estimator.assumed.name
+    if name is not None:
+        yield f"Whether the models fit into the memory of {name} is not checked."
     if count == 1:
         return
-    alike = ", each with a device like this machine's" if workers.sharing == 1 else ""
+    one = "a device like this machine's" if name is None else f"one {name}"
+    alike = f", each with {one}" if workers.sharing == 1 else ""
     yield f"Times are for {count:,} parallel workers{alike}. Starting them is not included."
     if workers.piece_seconds is None and count > shards:
         yield f"A worker takes a whole shard at a time: with long_sft.shards {shards:,}, at most as many workers score."

@@ -15,7 +15,7 @@ from gateau_dagster.features.evaluation.planned_judging import check_servers, pa
 from gateau_dagster.features.evaluation.questions import check_questions
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
 from gateau_dagster.readable import indented_lines
 
 
@@ -33,9 +33,9 @@ def check_plan(state: State, plan: Plan | None = None) -> None:
         check_servers(state, plan, planned_judging(state, plan))
 
 
-def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
+def plan_parts(state: State, plan: Plan, assumed: AssumedDevices) -> Iterator[PlanPart]:
     """Yield the parts on judging; `judging` for programs: from `judging_record`."""
-    del workers
+    del assumed
     # It precedes another feature's part (80) in the JSON object, and follows it in the terminal.
     yield PlanPart(place=70, record=lambda: {"judging": judging_record(state, plan)})
     yield PlanPart(place=90, show=lambda out: show_judging(out, state, plan))

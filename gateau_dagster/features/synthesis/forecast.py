@@ -51,7 +51,7 @@ from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
 from gateau_dagster.readable import indented_lines, plural
 from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.storage.stamp import fingerprint
@@ -408,9 +408,9 @@ def check_plan(state: State, plan: Plan | None = None) -> None:
         check_generator(state, planned_synthesis(state, checked_plan(state) if plan is None else plan))
 
 
-def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
+def plan_parts(state: State, plan: Plan, assumed: AssumedDevices) -> Iterator[PlanPart]:
     """Yield the requests for synthetic samples, and their expected yield."""
-    del workers
+    del assumed
     yield PlanPart(place=80, show=lambda out: show_plan(out, state, plan), record=lambda: plan_record(state, plan))
 
 

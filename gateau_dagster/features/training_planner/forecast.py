@@ -20,6 +20,7 @@ from gateau_dagster.features.training_planner.training_memory import (
 )
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.work_forecast import AssumedDevices
 from gateau_dagster.training.memory_plan import PARTS
 
 
@@ -28,9 +29,9 @@ def check_start(state: State, plan: Plan | None = None) -> None:
     check_training_memory(state, plan)
 
 
-def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
+def plan_parts(state: State, plan: Plan, assumed: AssumedDevices) -> Iterator[PlanPart]:
     """Yield the memory of the training runs; `memory` for programs: the record of each."""
-    del workers
+    del assumed
     memory = cache(lambda: planned_memory(state, plan))
     yield PlanPart(
         place=40,

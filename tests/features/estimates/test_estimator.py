@@ -29,7 +29,7 @@ from gateau_dagster.models.model_facts import parameter_count
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
 from gateau_dagster.storage import Stamp, Store
 from tests.kit.error_codes import refused
 from tests.kit.project import configured, make_project, sample
@@ -185,6 +185,21 @@ def test_what_was_recorded_on_this_device_comes_first(state: State) -> None:
     assert found["cam"].grounds.startswith("2 recorded shards on this device")
 
 
+def test_times_on_another_device_follow_from_its_data_sheet_and_not_from_what_ran_here(state: State) -> None:
+    wanted = {"perplexity/short": state.shards}
+    record(state, "perplexity/short", slower=3.0)
+    found = Estimator(state, AssumedDevices(name="h100")).assets(wanted)["perplexity/short"]
+    estimator = Estimator(state, AssumedDevices(name="b200"))
+    other, model = estimator.assets(wanted)["perplexity/short"], estimator.model("short")
+    assert model.shape is not None and found.flops is not None
+    # In float32, of tiny models: tokenising is the slower part, which no other device makes faster.
+    read = model.rates.seconds * float(state.index.accepted["characters"].sum())
+    speed = 0.73 * 67e12 * 0.8 * model.shape.hidden / (model.shape.hidden + 300)
+    assert found.seconds is not None and max(read, found.flops / speed) <= found.seconds <= read + found.flops / speed
+    assert found.seconds == other.seconds and found.high == pytest.approx(SPREAD * found.seconds)
+    assert "h100's peak of 67 TFLOP/s (float32)" in found.grounds
+
+
 def test_of_a_model_that_is_not_here_only_the_time_it_took_is_known(tmp_path: Path, state: State) -> None:
     (tmp_path / "short" / "config.json").write_text("{}")
     state, wanted = state_of(config=state.config), {"perplexity/short": state.shards}
@@ -274,7 +289,7 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, content: bytes) -
 
 def test_workers_that_are_asked_for_take_whole_shards(state: State) -> None:
     wanted = dict.fromkeys((*PAIR, "perplexity/short"), state.shards)
-    alone, many = Estimator(state).assets(wanted), Estimator(state, workers=64).assets(wanted)
+    alone, many = Estimator(state).assets(wanted), Estimator(state, AssumedDevices(workers=64)).assets(wanted)
     each = by_shard(state, wanted)
     for asset, found in many.items():
         longest = max(each[asset, shard].seconds or 0.0 for shard in state.shards)
@@ -283,7 +298,7 @@ def test_workers_that_are_asked_for_take_whole_shards(state: State) -> None:
         assert (found.samples, found.amount, found.flops) == (before.samples, before.amount, before.flops)
         assert 1.0 < (before.seconds or 0.0) / longest <= 2.0
         assert found.high == pytest.approx(longest * SPREAD)
-    assert Estimator(state, workers=1).assets(wanted) == alone
+    assert Estimator(state, AssumedDevices(workers=1)).assets(wanted) == alone
 
 
 def gpus(count: int, piece_seconds: float | None = None) -> Workers:
