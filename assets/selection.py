@@ -34,6 +34,7 @@ from gateau_dagster.pipeline.choice import (
     dependence_of,
     forecast_of,
     lacking_for_forecast,
+    response_share,
     warnings_of_choice,
 )
 from gateau_dagster.pipeline.losses import check_some_scored
@@ -165,6 +166,8 @@ def selected_subset(step: Step) -> None:
         if subset.height:
             by_rank = taken.get("rule") not in DRAWING
             output.metadata |= _subset_figures(subset, made.scores, by_rank=by_rank) | limit_figures(limited)
+            if (learned := response_share(step.state, chosen)) is not None:
+                output.metadata |= {"response_tokens": learned.chosen_tokens, "response_token_share": learned.share}
         if depends is not None and recipe.variant.kind == "selected" and chosen.height:
             prediction = forecast_of(step.state, recipe, depends, made)
             output.metadata |= {

@@ -36,12 +36,14 @@ from gateau_dagster.pipeline.asset import (
     NORMALISATION,
     NOTHING_RESERVED,
     REJECTED_SHARE,
+    RESPONSE_SHARE,
     TRUNCATED_SHARE,
     UNIQUE_IDS,
     UP_TO_DATE,
     Asset,
 )
 from gateau_dagster.pipeline.checks import checked_whole_plan
+from gateau_dagster.pipeline.choice import response_share
 from gateau_dagster.pipeline.declared import pipeline_of
 from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, told_parts, truncation_of
 from gateau_dagster.pipeline.pipeline import Pipeline
@@ -89,10 +91,12 @@ DESCRIPTIONS = {
     TRUNCATED_SHARE: "At most a tenth of the tokens were truncated, except for a model that sees only its own window.",
     FAR_SHARE: "At least half of the chosen samples depend on far text, by the column dependency; and if the best ones "
     "are nearly all far, short conversations are trained on, too.",
+    RESPONSE_SHARE: "The chosen samples' share of the response tokens, which training learns from, is at least half of "
+    "their share of the samples.",
     NOTHING_RESERVED: "No document that is reserved for the evaluation was used in training.",
 }
 _ID = ["sample_id"]
-_WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE}
+_WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE, RESPONSE_SHARE}
 Parts: TypeAlias = Sequence[str | None]
 
 
@@ -243,6 +247,20 @@ def _far_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     )
 
 
+def _response_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = response_share(state, _table(state, asset, _ID))
+    if found is None:
+        return check_result(RESPONSE_SHARE, True, summary="not counted: perplexity/long is not in the store")
+    cure = ". Long responses are hardly chosen: selection.budget: {response_tokens: N} takes more samples"
+    return check_result(
+        RESPONSE_SHARE,
+        not found.is_small,
+        summary=found.sentence + cure * found.is_small,
+        share=found.share,
+        response_tokens=found.chosen_tokens,
+    )
+
+
 def _rows(state: State, asset: Asset, parts: Parts, columns: list[str]) -> pl.DataFrame:
     return pl.concat([state.store.read(asset.key, part, columns) for part in parts])
 
@@ -296,6 +314,7 @@ _OF_THE_WHOLE: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     TRUNCATED_SHARE: _truncated_share,
     NOTHING_RESERVED: _nothing_reserved,
     FAR_SHARE: _far_share,
+    RESPONSE_SHARE: _response_share,
 }
 _OF_PARTS: dict[str, Callable[[State, Asset, Parts], dg.AssetCheckResult]] = {
     UNIQUE_IDS: _unique_ids,

@@ -182,8 +182,11 @@ def failed_checks_of(events: Iterable[DagsterEvent], *, as_errors: bool = False)
         found = event.asset_check_evaluation_data
         counts = not as_errors or found.severity is AssetCheckSeverity.ERROR
         if counts and not found.passed and found.partition is None:  # the result of the whole includes the partitions
-            facts = "; ".join(f"{name}: {value.value}" for name, value in found.metadata.items())
-            lines.append(f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({facts})")
+            facts: dict[str, object] = {name: value.value for name, value in found.metadata.items()}
+            if "summary" in facts:  # it says what the numbers mean
+                facts = {name: fact for name, fact in facts.items() if isinstance(fact, str)}
+            told = "; ".join(f"{name}: {fact}" if name != "summary" else f"{fact}" for name, fact in facts.items())
+            lines.append(f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({told})")
     return lines
 
 

@@ -23,11 +23,13 @@ from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.errors import gateau_command
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
+from gateau_dagster.pipeline.choice import response_share
 from gateau_dagster.pipeline.declared import left_out_sentence
 from gateau_dagster.pipeline.feature import hooks
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses
 from gateau_dagster.pipeline.observed import asks_hub, state_of
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
+from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
 from gateau_dagster.readable import quantity
@@ -175,6 +177,7 @@ def print_plan(
         asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
         show_losses(out, (loss for loss in losses(state, asked) if loss.notable))
         show_left_out(out, state, plan)
+        show_response_share(out, state)
         show_short_forecast(out, state)
         return
     for part in _parts(state, plan, assumed):
@@ -215,13 +218,25 @@ def _own_parts(state: State, plan: Plan) -> Iterator[PlanPart]:
         }
 
     yield PlanPart(place=0, show=lambda out: show_plan(out, state, plan), record=work)
+
+    def responses(out: Console) -> None:
+        if plan.of(CHOSEN) is None:  # otherwise the figures are of an earlier choice
+            show_response_share(out, state)
+
     yield PlanPart(place=20, record=lambda: {"rejected": _rejects_record(state.index.rejects)})
+    yield PlanPart(place=59, show=responses)
     yield PlanPart(
         place=60,
         show=lambda out: show_short_forecast(out, state),
         record=lambda: {"forecast": plan_forecast_record(state)},
     )
     yield PlanPart(place=110, record=lambda: {"left_out": left_out(state, plan), "warnings": checks_of(state).warnings})
+
+
+def show_response_share(out: Console, state: State) -> None:
+    """Print how many response tokens the chosen samples hold, if that is known."""
+    if (learned := response_share(state)) is not None:
+        out.print(as_line(f"Chosen: {learned.sentence}."), soft_wrap=False)
 
 
 def show_unknown(out: Console, state: State) -> None:

@@ -14,7 +14,7 @@ from gateau_dagster.cli.display import (
     show_earlier_demo,
     show_losses,
 )
-from gateau_dagster.cli.plan import show_plan, show_unknown
+from gateau_dagster.cli.plan import show_plan, show_response_share, show_unknown
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.errors import gateau_command
 from gateau_dagster.execution.interruption import ends_in_order
@@ -88,6 +88,7 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
         export = gateau_command(
             f"export {'prompt' if state.config.trained_turns == 'last' else 'messages'} --out selected.parquet"
         )
+        show_response_share(out, state)
         out.print(f"Chosen samples: {as_line(state.store.address(CHOSEN))}; for a trainer: {as_line(export)}")
     for asset in sorted(each for each in asked if state.asset(each).elsewhere is not None):
         out.print(f"Data set: [bold]{as_line(state.read(asset, ['url'])['url'][0])}[/bold]")

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
+from gateau_dagster.cli.plan import show_response_share
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explanation.evidence import Evidence, EvidenceSegment, EvidenceToken
@@ -127,6 +128,7 @@ def print_top(config: Config, count: int, method: str | None, *, require_current
     if ranking is None:
         raise GateauError("storage.not_computed", f"there are no scores yet. Run `{gateau_command('run')}` first.")
     say_if_out_of_date(out, state, [ranking_table(state, ranking.name)], require_current=require_current)
+    show_response_share(out, state)
     rows = ranking.table.sort("rank").head(count).select("rank", "sample_id", "score").rows()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rank", justify="right")

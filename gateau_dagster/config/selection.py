@@ -10,6 +10,7 @@ from gateau_dagster.errors import GateauError
 
 Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse", "mix", "clean", "ccs", "auto"]
 Share = Annotated[float, Field(gt=0)]
+Tokens = Annotated[int, Field(ge=1)]
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
 Dependency = Literal["closed_book", "near", "one_far", "several_far", "unpredictable"]
@@ -71,11 +72,11 @@ class RuleConfig(Section):
     count: int | None = Field(
         default=None, ge=1, description="Number of samples to choose, instead of fraction.", examples=[1000]
     )
-    budget: int | None = Field(
+    budget: Tokens | dict[Literal["response_tokens"], Tokens] | None = Field(
         default=None,
-        ge=1,
-        description="Greatest sum of the tokens of context and response of the chosen samples.",
-        examples=[50000000],
+        description="Greatest sum of the tokens of context and response of the chosen samples. "
+        "`{response_tokens: N}` counts those of the responses only, which training learns from.",
+        examples=[50000000, {"response_tokens": 2000000}],
     )
     shares: dict[str, Share] | None = Field(
         default=None,
@@ -165,6 +166,8 @@ class RuleConfig(Section):
                 "selection.rule_settings",
                 "clusters and variance need encoder, a model whose task is embedding: add it, or remove them",
             )
+        if self.budget == {}:
+            raise GateauError("selection.rule_settings", "budget: is empty: add response_tokens, or give a number")
         if self.use is not None:
             _check_use(self.use)
         if {*DEPENDENCIES} <= {*self.drop}:
@@ -214,6 +217,16 @@ class RuleConfig(Section):
     def use_sources(self) -> list[str]:
         """Return the sources whose samples show the use, if `use` names any: no rule chooses these."""
         return self.use if isinstance(self.use, list) else []
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Return the budget as a number, in the unit of `budget_unit`; None without one."""
+        return next(iter(self.budget.values()), None) if isinstance(self.budget, dict) else self.budget
+
+    @property
+    def budget_unit(self) -> Literal["tokens", "response tokens"]:
+        """Return the unit of a budget: all tokens of a sample, or those of its response."""
+        return "response tokens" if isinstance(self.budget, dict) else "tokens"
 
     def chosen(self, scored: int) -> int:
         """Return how many of `scored` samples fraction or count choose: at least one; default is the paper's 0.1."""

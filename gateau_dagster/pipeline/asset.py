@@ -32,6 +32,7 @@ REJECTED_SHARE = "rejected_share"
 TRUNCATED_SHARE = "truncated_share"
 NOTHING_RESERVED = "nothing_reserved"
 FAR_SHARE = "far_share"
+RESPONSE_SHARE = "response_share"
 
 # Keys of inputs.
 LONG, CHAT = "input/long_sft", "input/short_chat"

@@ -15,6 +15,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import (
+    CHOSEN,
     EVIDENCE,
     EVIDENCE_READS,
     FORECAST_COLUMNS,
@@ -23,6 +24,7 @@ from gateau_dagster.pipeline.selection_reads import (
     ranking_asset,
 )
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import percentage, plural
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
 from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.combine import ranked_by_score
@@ -33,6 +35,57 @@ from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.selection.trim import trim_figures, trims
 
 RAW, LONG = "raw_long_sft", perplexity_asset(THETA_B)
+
+
+LEAST_RESPONSE_SHARE = 0.5
+"""The share of response tokens, relative to the share of samples, below which the check `response_share` warns.
+
+Random samples have 1 on average. At a half, training learns from as many tokens as half as many random samples hold.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResponseShare:
+    """The chosen ones among the samples that theta_B reads, and their response tokens, which training learns from."""
+
+    chosen: int
+    samples: int
+    chosen_tokens: int
+    tokens: int
+
+    @property
+    def share(self) -> float:
+        """Return the share of response tokens that the chosen samples hold, in [0, 1]."""
+        return self.chosen_tokens / max(1, self.tokens)
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether it is below LEAST_RESPONSE_SHARE of the share of samples."""
+        return self.share < LEAST_RESPONSE_SHARE * self.chosen / max(1, self.samples)
+
+    @property
+    def sentence(self) -> str:
+        """Return both shares in words."""
+        return (
+            f"{self.chosen:,} of {plural(self.samples, 'sample')} ({percentage(self.chosen / max(1, self.samples))}) "
+            f"hold {self.chosen_tokens:,} of {self.tokens:,} response tokens ({percentage(self.share)}), which "
+            "training learns from"
+        )
+
+
+def response_share(state: State, chosen: pl.DataFrame | None = None) -> ResponseShare | None:
+    """Return how many response tokens the chosen samples hold.
+
+    `chosen`: `sample_id`; by default that of `selected_subset`. None if theta_B has not counted, or nothing is chosen.
+    """
+    made = [LONG] if chosen is not None else [LONG, CHOSEN]
+    if not {*made} <= state.pipeline.required or _lacking(state, made) is not None:
+        return None
+    chosen = state.store.read(CHOSEN, columns=["sample_id"]) if chosen is None else chosen
+    counts = state.read(LONG, ["sample_id", "response_tokens"])
+    of_chosen = counts.join(chosen, on="sample_id", how="semi")
+    chosen_tokens, tokens = (int(each["response_tokens"].sum()) for each in (of_chosen, counts))
+    return ResponseShare(chosen=of_chosen.height, samples=counts.height, chosen_tokens=chosen_tokens, tokens=tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +202,10 @@ class Candidates:
             self._columns, self._reads = _candidate_columns(self._state, recipe.rule_reads), recipe.rule_reads
         ids = self._columns.select("sample_id")
         scored = ids.join(scores, on="sample_id", how="left", maintain_order="left").drop("sample_id")
-        return with_trained_tokens(self._state, recipe, self._columns.hstack(scored))  # which copies no column
+        samples = self._columns.hstack(scored)  # which copies no column
+        if recipe.selection.budget_unit == "response tokens":
+            return samples.with_columns(tokens="response_tokens")
+        return with_trained_tokens(self._state, recipe, samples)
 
 
 def _candidate_columns(state: State, reads: Reads) -> pl.DataFrame:

@@ -163,11 +163,11 @@ def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
         accepted = accepted.filter(~pl.col("source").is_in(rule.use_sources))
     if mix.without_long or not accepted.height:
         return 0.0
-    if rule.budget is None:
+    if rule.most_tokens is None:
         left = accepted["digest"].n_unique() if rule.duplicates == "one" else accepted.height
         share = min(rule.chosen(accepted.height), left) / every
     else:
-        share = min(float(accepted["characters"].sum()), rule.budget * _CHARACTERS) / characters
+        share = min(float(accepted["characters"].sum()), rule.most_tokens * _CHARACTERS) / characters
     return share * mix.long_fraction
 
 

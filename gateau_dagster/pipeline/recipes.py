@@ -51,6 +51,7 @@ from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     NOTHING_RESERVED,
     REJECTED_SHARE,
+    RESPONSE_SHARE,
     TRUNCATED_SHARE,
     UNIQUE_IDS,
     VARIANT,
@@ -72,6 +73,7 @@ from gateau_dagster.pipeline.selection_reads import (
     ranking_asset,
     reserved_documents,
     selection_reads,
+    tables_read,
 )
 from gateau_dagster.registry import same_names
 from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
@@ -238,7 +240,7 @@ class Recipe:
         """Return whether its selection counts tokens, and training leaves fewer of some samples."""
         # Training trims contexts after the choice. A budget counted before that would promise tokens that are never
         # trained on.
-        return trims_contexts(self.config) and (self.selection.budget is not None or self.equal == "tokens")
+        return trims_contexts(self.config) and (isinstance(self.selection.budget, int) or self.equal == "tokens")
 
     @property
     def has_evidence(self) -> bool:
@@ -478,7 +480,12 @@ def selected_subset(config: Config, *, of_variants: bool = False) -> Iterator[As
         columns=(*tables.SELECTED_SUBSET, *(tables.DEPENDS if depends else ()), tables.CONVERSATION),
         finite=("score",),
         # A rule with quotas or a draw decides about the far share itself.
-        checks=(*([] if of_variants else [UNIQUE_IDS]), FINITE_VALUES, *([FAR_SHARE] if depends and by_rank else [])),
+        checks=(
+            *([] if of_variants else [UNIQUE_IDS]),
+            FINITE_VALUES,
+            *([FAR_SHARE] if depends and by_rank else []),
+            *([RESPONSE_SHARE] if not of_variants and LENGTHS in tables_read(config) else []),
+        ),
     )
 
 

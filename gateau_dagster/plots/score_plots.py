@@ -7,6 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter, StrMethodFormatter
+from numpy.typing import NDArray
 
 from gateau_dagster.comparison.result import (
     AlphaSweep,
@@ -313,13 +314,22 @@ def terms_scatter(scores: pl.DataFrame, *, preset: Preset, far: pl.Series | None
     return figure
 
 
-def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "tokens") -> Figure:
-    """Draw the shares of all and of selected samples by `context_<unit>`. `selected`: boolean, one value per row."""
-    figure, (axis,) = new_figure("Context length: selected samples against all", height=3.2)
-    everything, chosen = (finite(frame, f"context_{unit}") for frame in (scores, scores.filter(selected)))
+def text_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "tokens") -> Figure:
+    """Draw the shares of all and of selected samples by `context_<unit>` and by `response_<unit>`.
+
+    `selected`: boolean, one value per row.
+    """
+    figure, axes = new_figure("Lengths: selected samples against all", columns=2, height=3.2)
+    for axis, part in zip(axes, ("context", "response"), strict=True):
+        _lengths(axis, part, *(finite(frame, f"{part}_{unit}") for frame in (scores, scores.filter(selected))))
+        label(axis, x=f"{part} ({unit}, logarithmic)", y="share of the samples (%)")
+    return figure
+
+
+def _lengths(axis: Axes, part: str, everything: NDArray[np.float64], chosen: NDArray[np.float64]) -> None:
     if everything.size == 0:
-        say(axis, "no context length is known")
-        return figure
+        say(axis, f"no {part} length is known")
+        return
     bins = log_edges(everything)
     for values, colour, name in ((everything, ALL, "all scored samples"), (chosen, SELECTED, "selected")):
         # Clipped like the edges: an empty context counts as one token.
@@ -331,6 +341,4 @@ def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "t
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_ylim(bottom=0)
-    label(axis, x=f"context ({unit}, logarithmic)", y="share of the samples (%)")
     legend(axis)
-    return figure

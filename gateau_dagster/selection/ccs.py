@@ -33,7 +33,7 @@ def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
         GateauError: no sample can be chosen, or the budget is too small for any.
     """
     samples = drawable(ranked, rule)
-    left = rule.budget if rule.budget is not None else rule.chosen(samples.height)
+    left = rule.chosen(samples.height) if rule.most_tokens is None else rule.most_tokens
     spare = max(0, int(samples["cost"].sum()) - left)
     kept = samples.filter(pl.col("cost").cum_sum(reverse=True) > spare // WORST)
     parts = []
@@ -51,7 +51,7 @@ def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     if chosen.is_empty():
         raise GateauError(
             "selection.budget",
-            f"selection.budget: {rule.budget} tokens are too few for any part of the scores, so nothing would be "
-            f"chosen; the shortest sample has {samples['cost'].min()}: raise it",
+            f"selection.budget: {rule.most_tokens} {rule.budget_unit} are too few for any part of the scores, so "
+            f"nothing would be chosen; the shortest sample has {samples['cost'].min()}: raise it",
         )
     return ranked.filter(pl.col("sample_id").is_in(chosen["sample_id"].implode()))

@@ -154,7 +154,7 @@ class Forecast:
     use: the share of far text in the use; use_given: whether it is configured.
     mismatch: KL(use ‖ pool) in bits. deficit: that of theta_B, see Deficit. trains_other: whether another model is
     trained.
-    unit: the unit in which random choices are of equal size, `samples` or `tokens`; amount: the size of the choice.
+    unit: the unit in which random choices are of equal size: `samples`, or a budget's; amount: the size of the choice.
     chosen, chosen_far: the number of chosen samples, and of those that show far text.
     chosen_share: the share of far samples in the choice, in its `unit`. random_far: the far samples in a random choice.
     enrichment: chosen_far / random_far; None if random choices hold no far sample.
@@ -176,7 +176,7 @@ class Forecast:
     mismatch: Estimated
     deficit: Deficit
     trains_other: bool
-    unit: Literal["samples", "tokens"]
+    unit: Literal["samples", "tokens", "response tokens"]
     amount: int
     chosen: int
     chosen_far: int
@@ -406,7 +406,7 @@ def forecast(
         GateauError: the rule cannot choose from the data (see `chosen_ids`).
     """
     ids = chosen_ids(samples, rule) if chosen is None else chosen
-    unit: Literal["samples", "tokens"] = "samples" if rule.budget is None else "tokens"
+    unit = "samples" if rule.budget is None else rule.budget_unit
     shows_use = pl.col("source").is_in(rule.use_sources)
     pool = samples.filter(~shows_use, scored() if unit == "samples" else countable()).with_columns(
         far=pl.col("dependency").is_in(FAR).fill_null(False), picked=pl.col("sample_id").is_in([*ids])
@@ -424,7 +424,7 @@ def forecast(
     share = max(LEAST_USE, far.value) if use is None else use
     # Random choices are as large as this one in the unit of the rule. With a budget in tokens, a choice of long samples
     # has fewer of them.
-    cost = pool["tokens"].to_numpy().astype(np.float64) if unit == "tokens" else np.ones(pool.height)
+    cost = pool["tokens"].to_numpy().astype(np.float64) if unit != "samples" else np.ones(pool.height)
     picked, is_far = pool["picked"].to_numpy(), pool["far"].to_numpy()
     amount, count, count_far = float(cost[picked].sum()), int(picked.sum()), int(is_far[picked].sum())
     names, strata = _strata(pool)

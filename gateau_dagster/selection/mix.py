@@ -212,7 +212,7 @@ def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyCl
 
 def _by_source(ranked: pl.DataFrame, samples: pl.DataFrame, rule: RuleConfig) -> list[tuple[pl.DataFrame, int]]:
     """Return the parts from which the rule chooses separately, with their amounts: all samples, or each source."""
-    amount = rule.budget if rule.budget is not None else rule.chosen(samples.height)
+    amount = rule.chosen(samples.height) if rule.most_tokens is None else rule.most_tokens
     if rule.shares is None:
         return [(samples, amount)]
     counts = dict(ranked["source"].value_counts().iter_rows())
@@ -259,14 +259,14 @@ def _check_budget(
     if chosen.is_empty():
         raise GateauError(
             "selection.budget",
-            f"selection.budget: {rule.budget} tokens are too few for the first sample of the draw, so nothing would be "
-            f"chosen; the shortest sample has {least}: raise it",
+            f"selection.budget: {rule.most_tokens} {rule.budget_unit} are too few for the first sample of the draw, so "
+            f"nothing would be chosen; the shortest sample has {least}: raise it",
         )
     if shares.get("far") and "far" in samples["kind"] and "far" not in chosen["kind"]:
-        assert rule.budget is not None
-        quota = math.floor(rule.budget * shares["far"])
+        assert rule.most_tokens is not None
+        quota = math.floor(rule.most_tokens * shares["far"])
         raise GateauError(
             "selection.budget",
-            f"selection.budget: the far share of {rule.budget} tokens, about {quota}, is too small for the first far "
-            f"sample, so none would be chosen: raise it, or set selection.use: {{far: 0}}",
+            f"selection.budget: the far share of {rule.most_tokens} {rule.budget_unit}, about {quota}, is too small "
+            f"for the first far sample, so none would be chosen: raise it, or set selection.use: {{far: 0}}",
         )

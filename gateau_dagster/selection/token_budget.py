@@ -122,7 +122,7 @@ def largest_remainder(weights: Mapping[str, Fraction], count: int) -> dict[str, 
 def _short(source: str, share: int, available: int, samples: int, count: int, rule: RuleConfig) -> str:
     which = "with a score" if rule.per_document is None else "that can be chosen"
     scored = "" if available == samples else f" {which} (of {samples})"
-    unit, amount = ("samples" + scored, "count or fraction") if rule.budget is None else ("tokens", "budget")
+    unit, amount = ("samples" + scored, "count or fraction") if rule.budget is None else (rule.budget_unit, "budget")
     return (
         f"selection.rule {rule.rule}: source {source!r} has {available} {unit}, but its share of {count} is "
         f"{share}. Lower selection.{amount}, change selection.shares, or set selection.short_source: share, "
@@ -198,19 +198,19 @@ def affordable(samples: pl.DataFrame, budget: int, cost: str = "tokens") -> pl.D
 
 def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return the first samples with at most `rule.budget` tokens together; raise GateauError if there are none."""
-    assert rule.budget is not None
+    assert rule.most_tokens is not None
     if not samples.height:
         raise GateauError(
             "selection.no_scores",
             f"selection.rule {rule.rule}: no sample has both a score and a number of tokens: read the reasons in "
             "the rejected tables",
         )
-    found = affordable(samples, rule.budget)
+    found = affordable(samples, rule.most_tokens)
     if not found.height:
         raise GateauError(
             "selection.budget",
-            f"selection.budget: {rule.budget} tokens are fewer than the {samples['tokens'][0]} of the first "
-            "sample, so nothing would be chosen: raise it",
+            f"selection.budget: {rule.most_tokens} {rule.budget_unit} are fewer than the "
+            f"{samples['tokens'][0]} of the first sample, so nothing would be chosen: raise it",
         )
     return found
 

@@ -28,8 +28,8 @@ def chosen_by(selection: SelectionConfig, taken: str = "", *, far: float | None 
         taken: the rule that `auto` took.
         far: the share of the chosen samples that depend on far text, in [0, 1], from selection.evidence.far_share.
     """
-    tokens = f"{number(selection.budget or 0)} tokens"
-    amount = _amount(selection) if selection.budget is None else f"a budget of {tokens}"
+    budget = selection.most_tokens
+    amount = _amount(selection) if budget is None else f"a budget of {number(budget)} {selection.budget_unit}"
     auto = ""
     if selection.rule == "auto" and taken:
         selection, auto = selection.under(cast(Rule, taken)), f" (rule {taken}, which auto took)"

@@ -13,7 +13,7 @@ from gateau_dagster.cli.show import print_sample
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.features.report import build
 from gateau_dagster.pipeline import choice
-from gateau_dagster.pipeline.asset import FAR_SHARE
+from gateau_dagster.pipeline.asset import FAR_SHARE, RESPONSE_SHARE
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.choice import dependence
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, MIX
@@ -139,6 +139,27 @@ def test_dropped_samples_are_not_chosen_but_counted(small: Pipeline) -> None:
     assert result.passed == (far >= evidence.LEAST_FAR)  # pyright: ignore[reportOperatorIssue]
     assert result.metadata["left_out_by_selection_drop"].value == count
     assert result.metadata[drop].value == 0
+
+
+def test_a_budget_of_response_tokens_is_spent_by_rank_and_few_of_them_are_warned_of(small: Pipeline) -> None:
+    scores = small.state().read("combined_scores").sort("rank")
+    tokens, before = scores["response_tokens"], small.file.read_text()
+    budget = int(tokens.head(4).sum()) + 1
+    wanted = scores["sample_id"].to_list()[: sum(sum(tokens[: n + 1]) <= budget for n in range(tokens.len()))]
+    rule = {"rule": "token_budget", "budget": {"response_tokens": budget}, "fraction": None, "drop": []}
+    events = small.made(until="selected_subset", selection=rule)
+    state = small.state()
+    assert state.read("selected_subset")["sample_id"].to_list() == wanted
+    spent = sum(tokens[: len(wanted)])
+    assert value_of(events["selected_subset", None], "response_tokens") == spent <= budget
+    found = choice.response_share(state)
+    assert found is not None
+    assert (found.chosen, found.samples, found.chosen_tokens) == (len(wanted), scores.height, spent)
+    assert checked(state, state.asset("selected_subset"), RESPONSE_SHARE).passed
+    # The rarest tokens of a chosen sample: a share of tokens below half of the share of samples fails.
+    shares = [choice.ResponseShare(chosen=1, samples=10, chosen_tokens=few, tokens=100) for few in (4, 5)]
+    assert [each.is_small for each in shares] == [True, False]
+    small.file.write_text(before)
 
 
 def test_rules_by_class_make_the_choice_alone_and_say_what_auto_took(small: Pipeline) -> None:

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.plots.score_plots import MARKS, context_lengths, score_distributions, terms_scatter
+from gateau_dagster.plots.score_plots import MARKS, score_distributions, terms_scatter, text_lengths
 from gateau_dagster.plotting import FAR, to_svg
 
 
@@ -78,15 +78,16 @@ def test_of_many_samples_as_many_as_fit_are_drawn_as_pixels_and_the_title_says_s
 
 @pytest.mark.parametrize("lengths", [[100, 200, 400, 800, 1600], [7, 7, 7], [0, 1, 50], [5]])
 def test_both_lines_add_up_to_a_hundred(lengths: list[int]) -> None:
-    frame = pl.DataFrame({"context_tokens": lengths})
-    axis = context_lengths(frame, selected=pl.Series([i == 0 for i in range(len(lengths))])).axes[0]
-    for steps in axis.patches:
+    frame = pl.DataFrame({"context_tokens": lengths, "response_tokens": lengths[::-1]})
+    axes = text_lengths(frame, selected=pl.Series([i == 0 for i in range(len(lengths))])).axes
+    assert [len(axis.patches) for axis in axes] == [2, 2]
+    for steps in (each for axis in axes for each in axis.patches):
         assert np.sum(steps.get_data().values) == pytest.approx(100)  # type: ignore[attr-defined]
 
 
 def test_nothing_selected_and_nothing_known() -> None:
-    frame = pl.DataFrame({"context_tokens": [3, 9]})
-    axis = context_lengths(frame, selected=pl.Series([False, False])).axes[0]
+    frame = pl.DataFrame({"context_tokens": [3, 9], "response_tokens": [1, 1]})
+    axis = text_lengths(frame, selected=pl.Series([False, False])).axes[0]
     assert np.sum(axis.patches[1].get_data().values) == 0  # type: ignore[attr-defined]
-    empty = context_lengths(frame.clear(), selected=pl.Series([], dtype=pl.Boolean)).axes[0]
+    empty = text_lengths(frame.clear(), selected=pl.Series([], dtype=pl.Boolean)).axes[0]
     assert empty.texts[0].get_text() == "no context length is known"

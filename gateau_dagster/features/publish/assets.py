@@ -40,7 +40,7 @@ from gateau_dagster.features.publish.config import SECTION, PublishConfig
 from gateau_dagster.features.publish.feature import COLUMNS, UPLOADED, published_tables
 from gateau_dagster.features.publish.hub import hub_token, publish_files
 from gateau_dagster.pipeline.asset import HOMOLOGOUS, PRE_EXPERIENCED
-from gateau_dagster.pipeline.choice import counted_rule
+from gateau_dagster.pipeline.choice import counted_rule, response_share
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE
@@ -206,6 +206,7 @@ def _written(
         checks=[contamination],
         fingerprint=stamp.fingerprint,
         rule=stamp.rule,
+        responses=response_share(state, selected),
         far=far_share(selected["dependency"]) if "dependency" in selected.columns else None,
         is_whole=recipe.is_main and not remade,
     )
@@ -215,14 +216,16 @@ def _written(
 
 
 def _lengths(state: State, *, is_counted: bool) -> tuple[pl.DataFrame, str]:
-    """Return source and length of the context of every sample, and the unit: tokens if the ranking counts them."""
+    """Return source and lengths of every sample, and their unit: tokens if the ranking counts them."""
     raw = state.read("raw_long_sft", ["sample_id", "source"])
     if is_counted:
-        counted = state.read(PRESETS_TABLE, ["sample_id", "context_tokens"])
-        return raw.join(counted.rename({"context_tokens": "length"}), on="sample_id", how="left"), "tokens"
-    size = pl.col("context").str.len_bytes().alias("length")
+        counted = state.read(PRESETS_TABLE, ["sample_id", "context_tokens", "response_tokens"])
+        return raw.join(counted, on="sample_id", how="left"), "tokens"
+    parts = ["context", "response"]
     sizes = [
-        state.store.read("raw_long_sft", each, ["sample_id", "context"]).select("sample_id", size)
+        state.store.read("raw_long_sft", each, ["sample_id", *parts]).select(
+            "sample_id", pl.col(parts).str.len_bytes().name.suffix("_bytes")
+        )
         for each in state.shards
     ]
     return raw.join(pl.concat(sizes), on="sample_id", how="left"), "bytes"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import without_effect
 from gateau_dagster.features.publish.config import PublishConfig
+from gateau_dagster.pipeline.choice import ResponseShare
 from gateau_dagster.pipeline.selection_reads import scored_by
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.selection.wording import chosen_by, ranked_by
@@ -37,9 +39,10 @@ class CardFacts:
     """The facts of a data card.
 
     sizes: rows of each configuration by its name. lengths: a row per sample, with `source` str, `selected` bool, and
-    `length` of its context in `unit`. losses: sentences on rejected and truncated data. checks: sentences on the checks
-    before the upload. fingerprint: the chosen samples' fingerprint. is_whole: whether the shown configuration alone
-    decides it. rule: the rule that chose them. far: the share of them that depend on far text; None if it is not known.
+    the lengths `context_<unit>` and `response_<unit>`. losses: sentences on rejected and truncated data. checks:
+    sentences on the checks before the upload. fingerprint: the chosen samples' fingerprint. is_whole: whether the
+    shown configuration alone decides it. rule: the rule that chose them. responses: the chosen samples' tokens. far:
+    the share of them that depend on far text; None if it is not known.
     """
 
     config: Config
@@ -52,6 +55,7 @@ class CardFacts:
     fingerprint: str
     is_whole: bool
     rule: str = ""
+    responses: ResponseShare | None = None
     far: float | None = None
 
     @property
@@ -105,8 +109,9 @@ def data_card(facts: CardFacts) -> str:
         "## Sources",
         _table(("source", "given", "chosen", "share chosen"), _sources(facts)),
         "## Lengths",
-        _table((f"context ({facts.unit})", *_QUANTILES), _quantiles(facts)),
-        f"![Context lengths of all and of chosen samples]({LENGTHS_CHART})",
+        _table((f"lengths ({facts.unit})", *_QUANTILES), _quantiles(facts)),
+        *([f"{facts.responses.sentence}."] if facts.responses is not None else []),
+        f"![Lengths of all and of chosen samples]({LENGTHS_CHART})",
         "## Left out",
         "\n".join(f"- {_cell(each)}" for each in facts.losses) or "Nothing was rejected or cut.",
         "## Checks",
@@ -158,12 +163,11 @@ OWN_FILES = frozenset({*map(data_file, _CONTENTS), LENGTHS_CHART})
 
 
 def lengths_chart(facts: CardFacts) -> bytes:
-    """Return the chart of the contexts' lengths as a PNG image."""
-    from gateau_dagster.plots.score_plots import context_lengths
+    """Return the chart of the lengths as a PNG image."""
+    from gateau_dagster.plots.score_plots import text_lengths
     from gateau_dagster.plotting import to_png
 
-    frame = facts.lengths.rename({"length": f"context_{facts.unit}"})
-    return to_png(context_lengths(frame, selected=frame["selected"], unit=facts.unit))
+    return to_png(text_lengths(facts.lengths, selected=facts.lengths["selected"], unit=facts.unit))
 
 
 def _sources(facts: CardFacts) -> list[tuple[str, ...]]:
@@ -177,10 +181,12 @@ def _sources(facts: CardFacts) -> list[tuple[str, ...]]:
 
 def _quantiles(facts: CardFacts) -> list[tuple[str, ...]]:
     found = []
-    for name, frame in (("all samples", facts.lengths), ("chosen", facts.chosen)):
-        values = frame["length"].drop_nulls()
+    for part, (name, frame) in product(
+        ("context", "response"), (("all samples", facts.lengths), ("chosen", facts.chosen))
+    ):
+        values = frame[f"{part}_{facts.unit}"].drop_nulls()
         quantiles = [values.quantile(each, "nearest") for each in _QUANTILES.values()]
-        found.append((name, *("–" if each is None else f"{each:,.0f}" for each in quantiles)))
+        found.append((f"{part}, {name}", *("–" if each is None else f"{each:,.0f}" for each in quantiles)))
     return found
 
 

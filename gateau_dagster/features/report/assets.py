@@ -28,6 +28,7 @@ from gateau_dagster.pipeline.choice import (
     dependence,
     forecast_of,
     lacking_for_forecast,
+    response_share,
     warnings_of_choice,
 )
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE
@@ -98,6 +99,7 @@ def _inputs(state: State) -> "ReportInputs":
         evidence=partial(evidence_maps, state),
         named=named_by_sample(state) if CAM in assets else None,
         dependencies=state.read(EVIDENCE, ["sample_id", "dependency"]) if EVIDENCE in assets else None,
+        responses=response_share(state),
         totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,

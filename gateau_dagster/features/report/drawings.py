@@ -113,8 +113,8 @@ def drawings(inputs: ReportInputs, comparison: PresetComparison | None) -> dict[
     if not inputs.by_gateau:
         figure = score_plots.method_scores(ranked, method=inputs.config.selection.method, far=inputs.far_ranked)
         drawn["score"] = Drawing(figure, "Histogram of the score")
-    figure = score_plots.context_lengths(ranked, selected=ranked["selected"], unit=unit)
-    drawn["lengths"] = Drawing(figure, "Context lengths of all and of selected samples")
+    figure = score_plots.text_lengths(ranked, selected=ranked["selected"], unit=unit)
+    drawn["lengths"] = Drawing(figure, "Lengths of contexts and of responses, of all and of selected samples")
     return drawn | _downstream(inputs)
 
 

@@ -10,7 +10,7 @@ from gateau_dagster.storage.stamp import fingerprint
 
 REPORT_FILE, EXPLORER_FILE = "report.html", "explore.html"
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
-REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "16", "3"
+REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "17", "3"
 
 
 class Report(Feature):

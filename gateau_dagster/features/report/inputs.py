@@ -18,6 +18,7 @@ from gateau_dagster.explanation.maps import EvidenceMaps
 from gateau_dagster.features.evaluation.statistics.forecast_outcomes import ForecastOutcome
 from gateau_dagster.features.evaluation.statistics.results import ExperimentInputs
 from gateau_dagster.features.report.further import FurtherSection
+from gateau_dagster.pipeline.choice import ResponseShare
 from gateau_dagster.pipeline.losses import UNSEEN, DataLoss, Totals
 from gateau_dagster.selection.combine import ranked_by_score
 from gateau_dagster.selection.evidence import far_share
@@ -65,6 +66,8 @@ class ReportInputs:
     """NAMED (selection.evidence): for each row of `cam`, the segments that its map names."""
     dependencies: pl.DataFrame | None = None
     """`sample_id` and `dependency` of the table `evidence`."""
+    responses: ResponseShare | None = None
+    """The response tokens that the chosen samples hold; None without theta_B's counts."""
     forecast: Forecast | None = None
     """The forecast of the choice, before any training; None without `cam` and theta_B's perplexities."""
     forecast_warnings: Sequence[str] = ()

@@ -7,6 +7,7 @@ from gateau_dagster.features.publish.card import CardFacts, data_card
 from gateau_dagster.features.publish.config import PublishConfig
 from tests.kit.project import configured
 
+LENGTHS = {"context_tokens": [1, 2, 3, None], "response_tokens": [9, 8, 7, None]}
 SOURCES = ["a | b", "/r/<script>", None, "a | b"]
 
 
@@ -16,7 +17,7 @@ def card(*, is_whole: bool = True, **sections: object) -> tuple[dict[str, object
         config=configured(**sections),
         options=PublishConfig(repository="team/selection", license="mit"),
         sizes={"selected": 2000, "scores": 4000},
-        lengths=pl.DataFrame({"source": SOURCES, "selected": [True, False, False, False], "length": [1, 2, 3, None]}),
+        lengths=pl.DataFrame({"source": SOURCES, "selected": [True, False, False, False], **LENGTHS}),
         unit="tokens",
         losses=["cam: 1 of 4 samples rejected: [link](x)"],
         checks=["Secrets: none"],
@@ -41,7 +42,7 @@ def test_texts_of_the_data_are_no_markup() -> None:
     text = card()[1]
     assert r"| a \| b | 2 | 1 | 50 % |" in text and r"| /r/\<script\> | 1 | 0 | 0 % |" in text
     assert r"\[link\](x)" in text and "| (unknown) | 1 | 0 |" in text
-    assert "| all samples | 1 | 2 | 3 | 3 |" in text and "| chosen | 1 | 1 | 1 | 1 |" in text
+    assert "| context, all samples | 1 | 2 | 3 | 3 |" in text and "| response, chosen | 9 | 9 | 9 | 9 |" in text
 
 
 def test_the_configuration_loads_and_names_no_folder_of_the_machine() -> None:
