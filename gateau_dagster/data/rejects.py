@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -21,11 +23,17 @@ _LOST_FILES = (
 )
 # Parts that differ from sample to sample: quoted text and numbers.
 _DETAILS = r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d+(?:[.,]\d+)*"
+_PIECES = re.compile(f"({_DETAILS})")
+_AMOUNT = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
+_IN_A_NAME = re.compile(r"[\w./#:@-]\0|\0[\w/@-]")  # a number (\0) of a place, an id or a version, not an amount
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectKind:
-    """Rejects of one kind; `examples` are (place, full reason)."""
+    """Rejects of one kind; `examples` are (place, full reason).
+
+    kind: the reason. Where reasons differ, it has the range of the amounts (`260 to 344`), or `…`.
+    """
 
     kind: str
     count: int
@@ -89,19 +97,40 @@ def rejects_among(rejected: pl.DataFrame, given: int, *, named: bool = False) ->
     """
     place = "location" if "location" in rejected.columns else "sample_id"
     reason = pl.col("reason").fill_null("no reason given")
-    kind = reason.str.split(":").list.first() if named else reason.str.replace_all(_DETAILS, "…")
+    kind = reason.str.split(":").list.first() if named else reason.str.replace_all(_DETAILS, "\0")
     kinds = (
         rejected.select(kind=kind, place=pl.col(place), reason=reason)
         .group_by("kind", maintain_order=True)
-        .agg(pl.len().alias("count"), pl.col("place", "reason").head(_EXAMPLES))
+        .agg(pl.len().alias("count"), pl.col("place", "reason").head(_EXAMPLES), pl.col("reason").unique().alias("all"))
         .sort(["count", "kind"], descending=[True, False])
     )
     found = [
-        RejectKind(kind=name, count=count, examples=tuple(zip(places, reasons, strict=True)))
-        for name, count, places, reasons in kinds.iter_rows()
+        RejectKind(
+            kind=name if named else _merged(every), count=count, examples=tuple(zip(places, reasons, strict=True))
+        )
+        for name, count, places, reasons, every in kinds.iter_rows()
     ]
     unread = rejected.filter(reason.str.contains(_LOST_FILES)).height if named else 0
     return Rejects(given=given, count=rejected.height, kinds=tuple(found), unread=unread)
+
+
+def _merged(reasons: Sequence[str]) -> str:
+    """Return reasons that differ in _DETAILS only as one text."""
+    pieces = [*zip(*map(_PIECES.split, reasons), strict=False)]
+    return "".join(
+        _range(texts, pieces[place - 1][0][-1:] + "\0" + pieces[place + 1][0][:1]) if place % 2 else texts[0]
+        for place, texts in enumerate(pieces)
+    )
+
+
+def _range(texts: Sequence[str], around: str) -> str:
+    """Return texts as one: the text if all are equal, the range of amounts, else `…`. around: see _IN_A_NAME."""
+    if len({*texts}) == 1:
+        return texts[0]
+    if _IN_A_NAME.search(around) or not all(map(_AMOUNT.fullmatch, texts)):
+        return "…"
+    amounts = sorted(texts, key=lambda text: float(text.replace(",", "")))
+    return f"{amounts[0]} to {amounts[-1]}"
 
 
 def rejects_among_chats(taken: int, rejected: pl.DataFrame, chat: ShortChatConfig) -> Rejects:

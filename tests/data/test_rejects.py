@@ -8,6 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateau_dagster.config import LongSftConfig, ShortChatConfig
 from gateau_dagster.data.index import build_index
@@ -35,12 +37,30 @@ def among(given: int, *reasons: str | None, named: bool = False) -> Rejects:
 def test_reasons_that_differ_in_numbers_and_quoted_text_are_one_kind() -> None:
     found = among(200, *(f"it takes {number} tokens, more than the 1,024 of 'm{number}'" for number in range(50)), "x")
     assert [(kind.kind, kind.count) for kind in found.kinds] == [
-        ("it takes … tokens, more than the … of …", 50),
+        ("it takes 0 to 49 tokens, more than the 1,024 of …", 50),
         ("x", 1),
     ]
     assert found.kinds[0].examples[0] == ("s0", "it takes 0 tokens, more than the 1,024 of 'm0'")
-    assert found.sentence().startswith("51 of 200 samples rejected (25.5 %): 50 x it takes … tokens")
+    assert found.sentence().startswith("51 of 200 samples rejected (25.5 %): 50 x it takes 0 to 49 tokens")
     assert found.notable
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=5), st.sampled_from(["{}", "{:,}", "{}.5"]))
+def test_a_kind_has_the_range_of_its_amounts(numbers: list[int], form: str) -> None:
+    (kind,) = among(9, *(f"take {form.format(number)} tokens, more than the 256 of it." for number in numbers)).kinds
+    ends = dict.fromkeys(form.format(number) for number in (min(numbers), max(numbers)))
+    assert kind.kind == f"take {' to '.join(ends)} tokens, more than the 256 of it."
+
+
+@pytest.mark.parametrize("form", ["the texts of nq-{}", "see f{}", "at f.jsonl:{}: no", "version 1.{}.2", "a {}/3"])
+def test_a_number_in_a_name_is_no_amount(form: str) -> None:
+    (kind,) = among(2, form.format(1), form.format(3)).kinds
+    assert "…" in kind.kind and " to " not in kind.kind
+
+
+def test_reasons_may_hold_the_signs_of_a_range() -> None:
+    odd = ["… is 3", "7 is …", "\0 is 3", "", "5", "6 to 8"]
+    assert sum(kind.count for kind in among(len(odd), *odd).kinds) == len(odd)
 
 
 def test_of_the_input_s_reasons_the_kind_stands_before_the_colon() -> None:

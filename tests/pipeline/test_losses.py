@@ -75,7 +75,7 @@ def test_of_the_mix_all_tokens_count_and_a_sample_once(state: State) -> None:
         "2 of 3 sequences cut, 60 of 90 tokens (66.7 %) lost: training.max_length is 4,096"
     )
     assert truncation_of(state, asset).notable
-    assert rejects_of(state, asset).sentence() == "2 of 4 samples rejected (50 %): 2 x empty response: turn …"
+    assert rejects_of(state, asset).sentence() == "2 of 4 samples rejected (50 %): 2 x empty response: turn 1 to 2"
 
 
 def test_rejects_of_conversations_are_among_all_of_them(state: State) -> None:
@@ -184,7 +184,7 @@ def test_samples_that_a_pre_experienced_model_is_not_trained_on_are_said(state: 
     found, key = with_made_models(state), "pre_experience_mix/cherry"
     found.store.write(state.read("training_mix"), key, None, STAMP, state.store.read_rejected("training_mix", [None]))
     assert [each.sentence for each in losses(found, {key})] == [
-        "2 of 4 samples rejected (50 %): 2 x empty response: turn …",
+        "2 of 4 samples rejected (50 %): 2 x empty response: turn 1 to 2",
         "2 of 3 sequences cut, 60 of 90 tokens (66.7 %) lost: training.max_length is 4,096",
     ]
 
@@ -236,7 +236,7 @@ def test_what_each_model_lost_of_a_benchmark_is_said(tmp_path: Path, input_lengt
     limit = "scoring.max_length is 65,536" if input_length is None else "evaluation.input_length is 90"
     cut, lost = ("cut", "lost") if input_length is None else ("shortened as configured", "not shown")
     assert [(each.asset, each.sentence, each.notable, each.intended) for each in found] == [
-        ("answers/quiz[checkpoint]", "2 of 8 questions rejected (25 %): 2 x refused: … tokens", True, False),
+        ("answers/quiz[checkpoint]", "2 of 8 questions rejected (25 %): 2 x refused: 5 tokens", True, False),
         (
             "answers/quiz[checkpoint]",
             f"1 of 6 prompts {cut}, 300 of 600 tokens (50 %) {lost}: {limit}",

@@ -28,6 +28,7 @@ from matplotlib.gridspec import GridSpec
 from gateau_dagster.comparison.result import Disputed, MethodComparison, Overlap, Pair
 from gateau_dagster.config import PRESETS
 from gateau_dagster.config.selection import DEPENDENCIES
+from gateau_dagster.data.rejects import RejectKind, rejects_among
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explanation.card import EvidenceCard, Snippet, evidence_card, html_environment, snippet
@@ -63,15 +64,16 @@ from gateau_dagster.selection.presets import ScoreTerms, terms
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.selection.wording import chosen_by, forecast_lines, forecast_text, ranked_by
 
-_DIGITS = re.compile(r"\d+")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _EXAMPLES = 3
 _CUT = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectGroup:
-    """Samples of one asset that were rejected for the same kind of reason; `reason` is the first one's, in full."""
+    """Samples of one asset that were rejected for the same kind of reason.
+
+    reason: with the ranges of its amounts. If reasons differ in more, the first one's, in full.
+    """
 
     asset: str
     reason: str
@@ -86,24 +88,20 @@ def reject_groups(rejected: Mapping[str, pl.DataFrame], *, most: int = 50) -> li
     """
     groups: list[RejectGroup] = []
     for asset, frame in rejected.items():
-        kinds: dict[str, tuple[str, list[str]]] = {}
-        for sample_id, reason in frame.select("sample_id", "reason").sort("sample_id").iter_rows():
-            # Most reasons name a line, a key or a number. By their text, nearly each would be a group.
-            kind = _QUOTED.sub("'…'", _DIGITS.sub("#", reason or "no reason given"))
-            kinds.setdefault(kind, (reason or "no reason given", []))[1].append(str(sample_id))
-        ordered = sorted(kinds.values(), key=lambda kind: (-len(kind[1]), kind[0]))
-        groups.extend(_group(asset, reason, ids) for reason, ids in ordered[:most])
-        if rest := ordered[most:]:
-            groups.append(
-                _group(asset, f"{len(rest):,} other kinds of reason", [name for _, ids in rest for name in ids])
-            )
+        kinds = rejects_among(frame.select("sample_id", "reason").sort("sample_id"), frame.height).kinds
+        groups.extend(_group(asset, kind.kind, [kind]) for kind in kinds[:most])
+        if rest := kinds[most:]:
+            groups.append(_group(asset, f"{len(rest):,} other kinds of reason", rest))
     return groups
 
 
-def _group(asset: str, reason: str, ids: list[str]) -> RejectGroup:
-    shown = [printable(name[:80]) for name in ids[:_EXAMPLES]]
+def _group(asset: str, reason: str, kinds: Sequence[RejectKind]) -> RejectGroup:
+    places, reasons = zip(*(example for kind in kinds for example in kind.examples), strict=True)
+    if "…" in reason:
+        reason = reasons[0]
     text = printable(reason if len(reason) <= _CUT else reason[:_CUT] + " …")
-    return RejectGroup(asset=asset, reason=text, count=len(ids), examples=shown)
+    shown = [printable(name[:80]) for name in places[:_EXAMPLES]]
+    return RejectGroup(asset=asset, reason=text, count=sum(kind.count for kind in kinds), examples=shown)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ def test_what_models_could_not_score_warns_with_the_reasons(current: Pipeline, s
     assert value_of(found, "share") == 0.333  # type: ignore[arg-type]
     lines = concluded(current, Refreshed(run_ids=[], recorded=0, ended_runs=0, failed_checks=[]))
     assert any(line.startswith(f"! cam: {count} of 24 samples rejected") for line in lines)
-    assert any(line.endswith(f"{count} x out of memory on a prompt of … tokens") for line in lines)
+    assert any(line.endswith(f"{count} x out of memory on a prompt of 600 to 601 tokens") for line in lines)
 
 
 def test_where_nothing_could_be_scored_the_ranking_ends_with_the_reasons(current: Pipeline, store: Path) -> None:

@@ -149,6 +149,8 @@ def test_reasons_that_differ_in_numbers_and_names_are_one_kind() -> None:
     first, second = reject_groups({"raw_long_sft": table})
     assert (first.asset, first.count, first.examples) == ("raw_long_sft", 2, ["a", "b"])
     assert first.reason == "line 3: role 'x' is unknown"
+    (alike,) = reject_groups({"cam": _table(("a", "it takes 344 tokens"), ("b", "it takes 260 tokens"))})
+    assert alike.reason == "it takes 260 to 344 tokens"
     assert (second.reason, second.count) == ("empty", 1)
 
 
