@@ -68,8 +68,9 @@ class RealCase(LabelledCase):
 
     @property
     def setting(self) -> str:
-        """Model, context and window, which the figures of several seeds share."""
-        return f"{Path(self.model).name} {self.tokens}/{self.window}"
+        """Model, context, window and another template, which the figures of several seeds share."""
+        form = "" if self.template == "gateau" else f", {self.template}"
+        return f"{Path(self.model).name} {self.tokens}/{self.window}{form}"
 
     def records(self) -> list[Record]:
         """Return the data set as samples of the product."""
@@ -280,7 +281,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--per-kind", type=int, default=5, help="samples of each kind in a seed's data")
     add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     add("--fold", choices=FOLDS, default="report", help="half of the questions")
-    add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
+    add("--template", nargs="+", choices=["gateau", "chat"], default=["gateau"], help="as scoring.template")
     add("--segment-length", type=int, default=128)
     capable = torch.cpu.get_capabilities()
     fast = "bfloat16" if capable.get("avx512_bf16") or capable.get("amx_bf16") else "float32"
@@ -295,18 +296,26 @@ def parse(given: list[str] | None) -> argparse.Namespace:
 
 def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]:
     """Return the cases of each setting, one per seed; then those of all models, and of all models and sizes."""
-    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template")}
+    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold")}
     same |= {"dtype": arguments.dtype, "device": arguments.device}
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
     together: dict[str, list[RealCase]] = {}
-    for model, (tokens, window) in product(arguments.models, arguments.sizes):
-        cases = [RealCase(seed=seed, model=model, tokens=tokens, window=window, **same) for seed in arguments.seeds]
+    for template, model, (tokens, window) in product(arguments.template, arguments.models, arguments.sizes):
+        same |= {"template": template, "model": model, "tokens": tokens, "window": window}
+        cases = [RealCase(seed=seed, **same) for seed in arguments.seeds]
         found[cases[0].setting] = cases
         together.setdefault(cases[0].setting.replace(Path(model).name, "all models", 1), []).extend(cases)
     if len(arguments.sizes) > 1:
         together["all models, all sizes"] = [case for cases in together.values() for case in cases]
     return found | (together if len(arguments.models) > 1 else {})
+
+
+def _between_templates(found: Mapping[str, Any], reference: str) -> dict[str, Estimate]:
+    """Return the difference of the reference's AUROC by setting with another template; the draws are the same."""
+    of_setting = {name: each["figures"][reference][ALL] for name, each in found.items() if reference in each["figures"]}
+    others = {setting: setting.partition(", ")[0] for setting in of_setting if ", " in setting}
+    return {name: difference(of_setting[name], of_setting[base]) for name, base in others.items() if base in of_setting}
 
 
 def _written(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,6 +333,9 @@ def main(given: list[str] | None = None) -> int:
         say(f"{setting}: {len(cases)} data sets")
         found[setting] = measured(cases, arguments.methods, arguments.draws, arguments.reference)
     printed(found, arguments.kinds, arguments.reference)
+    forms = _between_templates(found, arguments.reference)
+    for setting, estimate in forms.items():
+        show(f"\nAUROC of {arguments.reference}, {setting} minus the same with template gateau: {estimate.show()}")
     settings = settings_of(arguments, "nq") | {"models": [Path(model).name for model in arguments.models]}
     write_json(arguments.out, {
         "settings": settings,
@@ -331,6 +343,7 @@ def main(given: list[str] | None = None) -> int:
         "seconds": time.perf_counter() - started,
         "kinds": {name: {"needs_far": KINDS[name].needs_far, "why": KINDS[name].why} for name in arguments.kinds},
         "results": {name: _written(each) for name, each in found.items()},
+        "between_templates": forms,
     })  # fmt: skip
     return 0
 

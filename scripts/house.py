@@ -192,7 +192,7 @@ def measures() -> dict[str, str]:
         lines = sum(parts[module]["lines"] for module in reached)
         found[f"closure of {heart.removeprefix('gateau_dagster.')}"] = f"{len(reached)} modules, {lines:,} lines"
     tests = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in (ROOT / "tests").rglob("*.py"))
-    keys = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    keys = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/configuration").glob("*.md"))
     users = [module for module in graph if not feature_of(module) and _uses(graph[module], "features.evaluation")]
     named = {module.rpartition(".")[0] for module, file in files.items() if "synthesis" in file.read_text("utf-8")}
     return found | {
@@ -203,7 +203,7 @@ def measures() -> dict[str, str]:
         "lines of the product": f"{total['lines']:,} in {len(files)} files",
         "functions": f"{total['functions']:,}, of {total['code'] / total['functions']:.1f} lines of code",
         "comments": f"{total['comments'] / total['lines']:.1%} of the lines",
-        "configuration keys": str(len(re.findall(r"^### `", keys, re.MULTILINE))),
+        "configuration keys": str(len(re.findall(r"^#+ `.*`\n\n\*", keys, re.MULTILINE))),
         "lines of the tests": f"{tests:,}, {tests / total['lines']:.2f} of the product's",
     }
 

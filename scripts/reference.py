@@ -238,8 +238,8 @@ def example_line(key: Key) -> str:
     return yaml.safe_dump({key.name: example(key)}, **shown).strip().removeprefix("{").removesuffix("}")
 
 
-def configuration() -> str:
-    """Return the page of all keys: a heading per section, another per key."""
+def configuration() -> dict[str, str]:
+    """Return the pages of all keys by name: one that lists the sections, and one per section with a heading per key."""
     lines = [
         "# Configuration keys\n",
         "Every key of `gateau.yaml`: its type, bounds, default, meaning and an example. Unknown keys are errors.",
@@ -249,7 +249,10 @@ def configuration() -> str:
         "*ranking* includes the choice of samples, and *published* is the data set on the hub. What reads these",
         "follows if they differ. A key without *affects* counts for all that its section decides.",
         BY,
+        "| section | what it is for |",
+        "|---|---|",
     ]
+    pages: dict[str, list[str]] = {}
     found: dict[str, list[str]] = {}
     for key in all_keys():
         parts = key.place.split(".")
@@ -258,14 +261,22 @@ def configuration() -> str:
         text = _plain(described(key))
         if len(parts) == nested:
             section.append(f"{text}\n")
+            if nested == 1:
+                lines.append(f"| [`{key.place}`](configuration/{key.place}.md) | {text} |")
             continue
         facts = [shown_type(key.field.annotation), bounds(key.field), default(key.field), effect(key)]
-        section += [f"### `{key.place}`\n", f"*{'; '.join(each for each in facts if each)}*\n", f"{text}\n"]
+        section += [
+            f"{'###' if nested > 1 else '##'} `{key.place}`\n",
+            f"*{'; '.join(each for each in facts if each)}*\n",
+            f"{text}\n",
+        ]
         if not key.inner:
             section.append(f"Example: `{example_line(key)}`\n")
     for name, section in found.items():
-        lines += [f"## `{name}`\n", *section]
-    return "\n".join(lines)
+        top, _, nested = name.partition(".")
+        pages.setdefault(top, []).extend([f"{'##' if nested else '#'} `{name}`\n", *section])
+    index = {"reference/configuration.md": "\n".join([*lines, ""])}
+    return index | {f"reference/configuration/{name}.md": "\n".join(page) for name, page in pages.items()}
 
 
 def _parts_of_heading(parts: list[str]) -> int:
@@ -429,7 +440,6 @@ def _plain(text: str) -> str:
 
 
 PAGES = {
-    "reference/configuration.md": configuration,
     "reference/cli.md": commands,
     "reference/assets.md": assets,
     "reference/python.md": python,
@@ -440,8 +450,8 @@ PAGES = {
 def main(arguments: list[str]) -> int:
     """Write the pages and return 0; with `--check`, name those that are out of date and return 1 if there are any."""
     stale = []
-    for name, make in PAGES.items():
-        page, text = DOCS / name, make()
+    for name, text in (configuration() | {name: make() for name, make in PAGES.items()}).items():
+        page = DOCS / name
         if "--check" not in arguments:
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(text, encoding="utf-8")

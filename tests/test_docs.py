@@ -159,7 +159,7 @@ def test_every_command_option_and_column_is_described() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    listed = re.findall(r"(?:: |- )(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(f"docs/{page}" for page in listed) == PAGES
 
 
