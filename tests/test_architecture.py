@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from house import (
@@ -41,6 +42,7 @@ COMPOSITION_ROOTS = {"gateau_dagster.component", "gateau_dagster.definitions"}
 # They load every module of a package: the one they are given, the assets.
 REGISTRIES = {"gateau_dagster.registry", "gateau_dagster.assets.steps.definition"}
 HEAVY = {"torch", "transformers", "deepspeed", "ray"}
+SLOW = HEAVY | {"s3fs", "aiobotocore", "sklearn", "scipy", "matplotlib", "datasets", "accelerate"}
 OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwords", "lm_eval"}
 # A file holds one concept, whole: these bounds catch accidents, they draw no borders.
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
@@ -263,13 +265,24 @@ def loaded_by(code: str, folder: Path) -> set[str]:
         [sys.executable, "-c", code], cwd=folder, env=command_environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return {*done.stdout.split()}
+    return {*done.stdout.splitlines()[-1].split()}
 
 
 def test_the_commands_load_without_dagster_and_s3(tmp_path: Path) -> None:
     loaded = loaded_by("import sys, gateau_dagster.cli.commands", tmp_path)
     assert "click" in loaded
-    assert not loaded & {"dagster", "s3fs", "aiobotocore", "sklearn", *HEAVY}
+    assert not loaded & {"dagster", *SLOW}
+
+
+# Of a store that is up to date and of data that were read before, by their arguments.
+DAILY = ("plan", "validate", "forecast", "show --top 3")
+
+
+def test_daily_commands_load_no_library_that_takes_seconds(tmp_path: Path, whole_run: Path) -> None:
+    copytree(whole_run.parent, tmp_path / "project")
+    run = "import sys\nfrom gateau_dagster.cli import main\nsys.argv = ['gateau', *{!r}.split()]\nmain()"
+    found = {each: loaded_by(run.format(each), tmp_path / "project") for _ in range(2) for each in DAILY}
+    assert {each: loaded & {"dagster", *SLOW} for each, loaded in found.items() if loaded & {"dagster", *SLOW}} == {}
 
 
 def test_the_code_location_loads_without_the_heavy_libraries(tmp_path: Path) -> None:
@@ -277,7 +290,7 @@ def test_the_code_location_loads_without_the_heavy_libraries(tmp_path: Path) -> 
     without = f"import sys\nsys.modules.update(dict.fromkeys({sorted(OF_EXTRAS)}))"
     loaded = loaded_by(f"{without}\nimport gateau_dagster.definitions, gateau_dagster.cli", tmp_path)
     assert "dagster" in loaded
-    assert not loaded & {*HEAVY, *OF_EXTRAS, "matplotlib", "datasets", "accelerate"}
+    assert not loaded & {*SLOW, *OF_EXTRAS}
 
 
 FIRST_BATCH = """

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,17 @@ from safetensors import SafetensorError, safe_open
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import made_files
+from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError, error_at
 from gateau_dagster.models.model_config import rotary_positions
 from gateau_dagster.models.prompt import open_tokenizer
+from gateau_dagster.storage.local import recall, remember
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from transformers.configuration_utils import PreTrainedConfig
 
+MODEL_CHECKS = "model-checks.json"  # in the work folder's cache: what was found out with transformers
 _SECONDS_FOR_A_FILE = 3.0
 _MODELS = 16  # whose facts are kept
 # A folder needs at least one of these: without any, transformers builds an empty tokenizer instead of failing.
@@ -285,9 +289,17 @@ def known_positions(config: Config, name: str) -> int | None:
     """
     if config.models[name].is_homologous:
         return own_window(config, name)
-    known = facts_of(config, name).config
-    theta = config.models[config.origin(name)].rope_theta
-    return None if known is None else rotary_positions(known, theta)
+    facts, theta = facts_of(config, name), config.models[config.origin(name)].rope_theta
+    cache, content = config.work_folder / "cache" / MODEL_CHECKS, facts.settings("config.json")
+    key = f"positions {text_digest([json.dumps(content), str(theta), version('transformers')])}"
+    known = None if facts.remote_code else recall(cache, key)
+    if not isinstance(known, list):
+        if facts.config is None:
+            return None
+        known = [rotary_positions(facts.config, theta)]
+        if not facts.remote_code:  # whose code is not in the key
+            remember(cache, key, known)
+    return known[0]
 
 
 def parameter_count(config: Config, name: str) -> int | None:

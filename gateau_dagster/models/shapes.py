@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.flops import LayerWork, ModelShape
-from gateau_dagster.models.last_layers import layers_of, output_projection, token_wise_parts
 from gateau_dagster.models.model_config import class_of, first_of, spans_of
 
 if TYPE_CHECKING:
@@ -167,6 +166,8 @@ def model_without_weights(config: PreTrainedConfig) -> tuple[PreTrainedModel, Se
     import torch
     from transformers import AutoModelForCausalLM
 
+    from gateau_dagster.models.last_layers import layers_of
+
     kind = class_of(config)
     if kind is None:
         raise GateauError(
@@ -189,6 +190,8 @@ def model_without_weights(config: PreTrainedConfig) -> tuple[PreTrainedModel, Se
 
 
 def _work(layer: nn.Module, share: float) -> LayerWork:
+    from gateau_dagster.models.last_layers import token_wise_parts
+
     state = _STATE * sum(_state(part) for part in layer.modules())
     spared = sum(_matrices(part, share) for part in token_wise_parts(layer))
     return LayerWork(token=_matrices(layer, share) + state, spared=spared, width=_width(layer))
@@ -231,6 +234,8 @@ def _state(part: nn.Module) -> int:
 
 def _width(layer: nn.Module) -> int:
     """Return heads · head_dim of a layer's softmax attention, as its output projection reads them; 0 without one."""
+    from gateau_dagster.models.last_layers import output_projection
+
     found = output_projection(layer)
     if found is None:
         return 0

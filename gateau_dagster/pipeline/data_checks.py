@@ -18,7 +18,7 @@ from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError, error_at
 from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.models.model_facts import facts_of, local_facts, short_window
-from gateau_dagster.models.prompt import encode
+from gateau_dagster.pipeline.model_checks import characters_a_token
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE_READS, has_evidence
@@ -300,7 +300,6 @@ def too_few(candidates: pl.DataFrame, rule: RuleConfig) -> str:
 
 
 _MOST = 8  # more characters per token than any language has on average
-_LOOKED_AT = 20_000  # characters of a context
 
 
 def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[], Sequence[Sample]]) -> list[str]:
@@ -312,7 +311,7 @@ def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[
     if window is None or not accepted.height:
         return []
     middle = float(accepted["characters"].median() or 0)  # pyright: ignore[reportArgumentType]
-    rate = _characters_a_token(config, samples()) if middle <= _MOST * window else None
+    rate = characters_a_token(config, samples()) if middle <= _MOST * window else None
     if rate is None or middle > rate * window:
         return []
     share = accepted.filter(pl.col("characters") <= rate * window).height / accepted.height
@@ -321,13 +320,3 @@ def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[
         f"{percentage(round(share, 2))} of the samples are not longer: they have no far context and rank last. Set "
         f"models.short.window to at most half of the median length, which is about {middle / rate:,.0f} tokens"
     ]
-
-
-def _characters_a_token(config: Config, samples: Sequence[Sample]) -> float | None:
-    """Return the characters per token of these contexts for theta_A's tokenizer; None without tokenizer or text."""
-    tokenizer = local_facts(config, "short").tokenizer
-    texts = [sample.context[:_LOOKED_AT] for sample in samples if sample.context]
-    if tokenizer is None or not texts:
-        return None
-    tokens = sum(len(encode(tokenizer, text)) for text in texts)
-    return sum(map(len, texts)) / max(1, tokens)

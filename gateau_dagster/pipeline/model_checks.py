@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from gateau_dagster.models.chat_template import DROPPED, REFUSED, Record, Record
 from gateau_dagster.models.control_tokens import any_of, control_tokens, inseparable
 from gateau_dagster.models.model_config import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.model_digest import check_downloadable
-from gateau_dagster.models.model_facts import ModelFacts, facts_in, facts_of, local_facts
+from gateau_dagster.models.model_facts import MODEL_CHECKS, ModelFacts, facts_in, facts_of, local_facts
 from gateau_dagster.models.model_rules import FILE_RULES, Asked, Rule, Service
 from gateau_dagster.models.prompt import answer_ends, encode
 from gateau_dagster.pipeline.recipes import recipes, trims_contexts, weighs_responses
@@ -54,6 +55,7 @@ _SMALL_FILES += ["*.jinja", "vocab*", "merges*"]
 _TOKENIZER_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".tiktoken", ".vocab"}
 _NOT_OF_TOKENIZERS = {"config.json", "generation_config.json", "tokenizer_config.json", "model.safetensors.index.json"}
 _MOST_REASONS = 3
+_LOOKED_AT = 20_000  # characters of a context
 # Why a template cannot be used, by cache, place and tokenizer. Only for this process: a library may be missing.
 _REFUSALS: dict[tuple[str, str, str], str] = {}
 
@@ -139,7 +141,7 @@ def _remembered_trial(config: Config, facts: ModelFacts, place: str, digest: str
 
 
 def _memory(config: Config) -> Path:
-    return config.work_folder / "cache" / "model-checks.json"
+    return config.work_folder / "cache" / MODEL_CHECKS
 
 
 def _trial_key(config: Config, facts: ModelFacts, digest: str) -> str:
@@ -546,6 +548,23 @@ def _lacks_bos(config: Config, name: str) -> bool:
     facts = local_facts(config, name)
     first = None if facts.config is None else getattr(facts.config.get_text_config(decoder=True), "bos_token_id", None)
     return facts.tokenizer is not None and facts.tokenizer.bos_token_id is None and isinstance(first, int)
+
+
+def characters_a_token(config: Config, samples: Sequence[Sample]) -> float | None:
+    """Return the characters per token of these contexts for theta_A's tokenizer; None without tokenizer or text."""
+    facts, texts = local_facts(config, "short"), [sample.context[:_LOOKED_AT] for sample in samples if sample.context]
+    if facts.folder is None or not texts:
+        return None
+    key = f"characters a token {text_digest([_tokenizer_digest(config, facts), version('transformers'), *texts])}"
+    found = None if facts.remote_code else recall(_memory(config), key)
+    if not isinstance(found, float):
+        if facts.tokenizer is None:
+            return None
+        tokens = sum(len(encode(facts.tokenizer, text)) for text in texts)
+        found = sum(map(len, texts)) / max(1, tokens)
+        if not facts.remote_code:  # whose code is not in the key
+            remember(_memory(config), key, found)
+    return found
 
 
 def check_attention(config: Config, name: str, digest: str) -> None:

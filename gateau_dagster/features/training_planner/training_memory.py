@@ -111,18 +111,17 @@ def check_training_memory(state: State, plan: Plan | None = None) -> None:
     """Check that the GPUs, as far as they are known, can hold the training runs of a plan.
 
     Args:
-        plan: None: the plan of a run, if the GPUs of the single run are known.
+        plan: None: the plan of a run.
 
     Raises:
         GateauError: a training run does not fit; the message holds its memory by part, and settings that would fit.
     """
-    if plan is None:
-        trained = [state.config.training] if state.config.training.enabled else []
-    else:  # variants may have other GPUs than the single run
-        trained = [each.config.training for recipes in training_recipes(state, plan).values() for each in recipes]
+    plan = checked_plan(state) if plan is None else plan
+    # Variants may have other GPUs than the single run. Looking for those here takes seconds: only if something trains.
+    trained = [each.config.training for recipes in training_recipes(state, plan).values() for each in recipes]
     if all(gpu_bytes(each) is None for each in trained):
         return
-    for each in planned_memory(state, checked_plan(state) if plan is None else plan):
+    for each in planned_memory(state, plan):
         if each.impossible and each.memory is not None and each.gpu_bytes is not None:
             parts = ", ".join(f"{part} {gib(each.memory.device[part])}" for part in PARTS if each.memory.device[part])
             cures = " No setting of `training` makes it fit: take a smaller model, or GPUs with more memory."
