@@ -84,7 +84,14 @@ def _shards(step: Step) -> list[Piece]:
     works: dict[str, list[TableWork]] = {}
     for output in step.stale:
         asset = step.state.asset(output.asset)
-        work = TableWork(asset=asset.key, columns=asset.columns, stamp=output.wanted, memory=asset.means)
+        derivation = None if asset.table is None else asset.table.derivation
+        work = TableWork(
+            asset=asset.key,
+            columns=asset.columns,
+            stamp=output.wanted,
+            memory=asset.means,
+            derivation=derivation,
+        )
         works.setdefault(str(output.partition), []).append(work)
     return [Piece.whole(step.state.store, shard, works[shard]) for shard in sorted(works)]
 

@@ -125,6 +125,15 @@ CAM = (
         "Far-segment gain: mean of the largest gains, far less near probability; null below two segments.",
         nullable=True,
     ),
+    column("context_tokens", pl.Int32, "Context tokens that theta_B saw; null in older rows.", nullable=True),
+    column("tail_tokens", pl.Int32, "All other tokens of its prompt; null likewise.", nullable=True),
+    column(
+        "segment_probability",
+        pl.Binary,
+        "p of each response token given each segment alone, as scoring.segments.unpacked reads it, for other windows; "
+        "null likewise, and if segments are screened.",
+        nullable=True,
+    ),
 )
 COMBINED_SCORES = (
     SAMPLE_ID,

@@ -32,7 +32,7 @@ from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
-from gateau_dagster.readable import quantity
+from gateau_dagster.readable import plural, quantity
 
 
 def _request_figures(found: WorkForecast) -> list[str]:
@@ -210,7 +210,7 @@ def _own_parts(state: State, plan: Plan) -> Iterator[PlanPart]:
                 {
                     "asset": each.asset,
                     **_partitions_record(state, each),
-                    "why": _why(each),
+                    "why": _why(state, each),
                     "conditional": each.conditional,
                 }
                 for each in plan.work
@@ -258,7 +258,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
     table = left_table("asset", "shards, variants" if of_variants else "shards", "why")
     for work in plan.work:
         total = len(state.pipeline.partitions(work.asset))
-        table.add_row(work.asset, _shards(work, total), Text(_why(work)))
+        table.add_row(work.asset, _shards(work, total), Text(_why(state, work)))
     out.print(table)
     if any(work.conditional for work in plan.work):
         out.print(f"[dim]{AFTER}…: runs only if the named table changes[/dim]")
@@ -301,5 +301,11 @@ def _shards(work: Work, total: int) -> str:
     return f"{len(work.partitions)} of {total}: {names}"
 
 
-def _why(work: Work) -> str:
-    return "; ".join(dict.fromkeys(work.reasons.values()))
+def _why(state: State, work: Work) -> str:
+    """Return the reasons, and whether rows are derived without a model."""
+    why, derivable = "; ".join(dict.fromkeys(work.reasons.values())), state.derivable(work.asset, work.partitions)
+    stamps = state.stamps((work.asset, shard) for shard in derivable)
+    old = sum(stamp.rows or 0 for stamp in stamps.values() if stamp) - sum(map(len, derivable.values()))
+    if old:
+        return f"{why} ({plural(old, 'row')} of an earlier release lack segment_probability: computed once more)"
+    return f"{why} (derived: no segment is read)" if derivable else why

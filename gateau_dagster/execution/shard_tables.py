@@ -25,6 +25,7 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
+from gateau_dagster.scoring.sample_table import Derivation
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.store import DamagedTableError
 
@@ -38,12 +39,13 @@ _TOGETHER: Mapping[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TableWork:
-    """A table's part of the work on a shard: the stamp it will get, and `Asset.means`."""
+    """A table's part of the work on a shard: the stamp it will get, `Asset.means`, and `SampleTable.derivation`."""
 
     asset: str
     columns: tuple[tables.Column, ...]
     stamp: Stamp
     memory: str
+    derivation: Derivation | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,26 +102,32 @@ class ShardResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _ShardTable:
-    """A table of a shard: its valid rows, and the ids of the samples that have none."""
+    """A table of a shard: its valid rows, those to derive rows from, and the ids of the samples without either."""
 
     partial: RowCheckpoints
     kept: pl.DataFrame
+    derivable: pl.DataFrame
     missing: frozenset[str]
 
     @classmethod
     def open(cls, store: Store, shard: str, work: TableWork, samples: pl.DataFrame) -> "_ShardTable":
         partial = checkpoints(store, shard, work)
-        frames, previous = [partial.load()], store.stamp(work.asset, shard)
+        kept, previous = partial.load(), store.stamp(work.asset, shard)
+        derivable = kept.clear()
         # A row does not say what computed it. The stamp does, once for the whole table.
-        if previous is not None and previous.scorer == work.stamp.scorer:
-            with suppress(DamagedTableError):  # it is about to be replaced
-                frames.append(store.read(work.asset, shard))
-        # Rows of an interrupted run and of the previous table, by the same scorer from the same content.
-        valid = pl.concat(frames).join(samples, on=["sample_id", "digest"], how="semi")
-        # A row may be there twice: in the previous table and in a group, or from two workers. Either is right.
-        kept = valid.unique("sample_id", keep="first")
-        missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")["sample_id"]
-        return cls(partial=partial, kept=kept, missing=frozenset(missing))
+        with suppress(DamagedTableError):  # it is about to be replaced
+            if previous is not None and previous.scorer == work.stamp.scorer:
+                # A table of an earlier release lacks a column that is optional.
+                kept = pl.concat([kept, store.read(work.asset, shard)], how="diagonal")
+            elif previous is not None and work.derivation is not None and work.derivation.fits(previous, work.stamp):
+                derivable = work.derivation.possible(store.read(work.asset, shard))
+        # Rows of an interrupted run and of the previous table, by the same scorer from the same content. A row may be
+        # there twice: in the previous table and in a group, or from two workers. Either is right.
+        kept = kept.join(samples, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
+        derivable = derivable.join(samples, on=["sample_id", "digest"], how="semi")
+        derivable = derivable.join(kept, on="sample_id", how="anti")
+        missing = {*samples["sample_id"]} - {*kept["sample_id"], *derivable["sample_id"]}
+        return cls(partial=partial, kept=kept, derivable=derivable, missing=frozenset(missing))
 
 
 def finish_shard(store: Store, shard: Piece, results: Sequence[PieceResult]) -> dict[str, ShardResult]:
@@ -161,7 +169,10 @@ def _finished(
         effort[name] = together(values) if values else None
     # Rejects that may pass under other settings change the fingerprint of the table: see `Asset.is_current`.
     stamp = work.stamp.without([reject.sample_id for reject in rejects if reject.may_pass], work.memory)
-    rows, rejected = table.kept.sort("sample_id"), rejected_frame(rejects)
+    rows = table.kept
+    if work.derivation is not None and table.derivable.height:
+        rows = pl.concat([rows, work.derivation.rows(table.derivable)], how="diagonal")
+    rows, rejected = rows.sort("sample_id"), rejected_frame(rejects)
     written = store.write(rows, asset, shard, replace(stamp, effort=effort), rejected)
     # Only now that the table is written: a kill before it leaves both, and the next run takes the rows from either.
     table.partial.remove()

@@ -27,6 +27,7 @@ from gateau_dagster.pipeline.asset import (
     origin_key,
 )
 from gateau_dagster.pipeline.feature import features
+from gateau_dagster.scoring.pair_tables import WINDOW_SETTINGS
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By, fingerprint
@@ -101,8 +102,7 @@ def row_settings(config: Config, table: SampleTable, observed: Observed) -> dict
 
 
 def _visible_settings(config: Config) -> dict[str, Any]:
-    # They decide which segments are far.
-    return {"models.short.context": config.models["short"].context, "models.short.window": short_window(config)}
+    return dict(zip(WINDOW_SETTINGS, (config.models["short"].context, short_window(config)), strict=True))
 
 
 def memory_settings(config: Config) -> str:

@@ -289,14 +289,35 @@ class State:
 
     def row_scorer(self, asset: str) -> str | None:
         """Return the digest of what computes a row of a table now; None while its model is still to be made."""
+        stamp = self.row_stamp(asset)
+        return None if stamp is None else stamp.scorer
+
+    def row_stamp(self, asset: str) -> Stamp | None:
+        """Return scorer and inputs of the rows of a table, without versions of the data; None as for `row_scorer`."""
         table = self.resolved(asset)
-        made = self.stamp(table.model, None) if table.model else None
-        if not table.model:
-            return table.scorer
-        # The model is stale. By the digest of the old one, rows would be kept that the new one does not give.
-        if made is None or self.whole_plan().of(table.model) is not None:
-            return None
-        return table.row_scorer({table.model: made.content})
+        versions = dict.fromkeys(table.reads, "")
+        if table.model:
+            made = self.stamp(table.model, None)
+            # The model is stale. By the digest of the old one, rows would be kept that the new one does not give.
+            if made is None or self.whole_plan().of(table.model) is not None:
+                return None
+            versions[table.model] = made.content
+        return Stamp(fingerprint="", inputs=table.made_from(versions), scorer=table.row_scorer(versions))
+
+    def derivable(self, asset: str, shards: Iterable[str]) -> dict[str, pl.DataFrame]:
+        """Return by shard the rows in the store that others can be derived from, with `sample_id` and `digest`.
+
+        Only shards whose table differs in nothing but settings of `SampleTable.derivation` are in it.
+        """
+        table = self.asset(asset).table
+        if table is None or (derivation := table.derivation) is None or (rows := self.row_stamp(asset)) is None:
+            return {}
+        stamps, found = self.stamps((asset, shard) for shard in shards), dict[str, pl.DataFrame]()
+        for (_, shard), stamp in stamps.items():
+            if shard is not None and stamp is not None and derivation.fits(stamp, rows):
+                names = {*self.store.columns(asset, shard)} & {"sample_id", "digest", derivation.marker}
+                found[shard] = derivation.possible(self.store.read(asset, shard, sorted(names)))
+        return found
 
     def versions_now(self, asset: str, partition: str | None) -> dict[str, str]:
         """Return the upstream versions that an output computed now would be made from.

@@ -19,12 +19,14 @@ from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
+import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.models import SegmentChoice
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.sample_table import (
+    Derivation,
     Outcomes,
     PlannedPasses,
     PlannedWork,
@@ -35,7 +37,7 @@ from gateau_dagster.scoring.sample_table import (
     SampleTokens,
     SharedPass,
 )
-from gateau_dagster.scoring.segments import GAINS_CODE_VERSION, SCREENING_CODE_VERSION, screened_count
+from gateau_dagster.scoring.segments import GAINS_CODE_VERSION, SCREENING_CODE_VERSION, at_window, screened_count
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -83,6 +85,7 @@ def cam_effort(
 
 THETA_A, THETA_B = "short", "long"
 CAM = "cam"
+WINDOW_SETTINGS = ("models.short.context", "models.short.window")  # they decide which segments are far
 # Raise them when rows change; that of `cam` covers `cam_at`, too.
 PERPLEXITY_CODE_VERSION = "3"
 CAM_CODE_VERSION = "3"
@@ -147,6 +150,9 @@ def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
         code_version=cam_version(config, GAINS_CODE_VERSION),
         shared=_shared_pass(attention_read),
         needs_visible_window=True,
+        derivation=None
+        if segments == "screened"
+        else Derivation(settings=frozenset(WINDOW_SETTINGS), marker="tail_tokens", rows=partial(_derived, config)),
         effort=partial(cam_effort, length=length, segments=segments),
         other_efforts={
             f"scoring.segments: {other}": partial(cam_effort, length=length, segments=other)
@@ -154,6 +160,12 @@ def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
             if other != segments and not (other == "screened" and attention_read)
         },
     )
+
+
+def _derived(config: Config, cam: pl.DataFrame) -> pl.DataFrame:
+    from gateau_dagster.models.model_facts import visible_tokens
+
+    return at_window(cam, segment_length=config.scoring.segment_length, visible_tokens=visible_tokens(config))
 
 
 def screening_settings(config: Config) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
@@ -16,6 +17,7 @@ from gateau_dagster.models.flops import ModelShape
 if TYPE_CHECKING:
     from gateau_dagster.config import ScoringConfig
     from gateau_dagster.models.loaded import ForwardWork, LoadedModel
+    from gateau_dagster.storage.stamp import Stamp
 
 
 Row: TypeAlias = Mapping[str, Any]
@@ -65,6 +67,34 @@ class SharedPass:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Derivation:
+    """Derives the rows under the settings of now from rows that were computed under others, without a model.
+
+    settings: names of the settings that may differ. marker: a column that is null where a row lacks what this takes.
+    rows: returns these rows under the settings of now, equal to computed ones to the bit.
+    """
+
+    settings: frozenset[str]
+    marker: str
+    rows: Callable[[pl.DataFrame], pl.DataFrame]
+
+    def fits(self, stamp: Stamp, wanted: Stamp) -> bool:
+        """Return whether a table has another scorer than `wanted`, and differs from it only in `settings` and data."""
+        left_out = {"raw_long_sft", *self.settings}  # samples are compared one by one
+
+        def others(made: Stamp) -> list[Any]:
+            parts = (made.inputs.get(name, {}) for name in ("settings", "upstream"))
+            kept = [{name: value for name, value in part.items() if name not in left_out} for part in parts]
+            return [made.inputs.get("code"), *kept]
+
+        return stamp.scorer != wanted.scorer and others(stamp) == others(wanted)
+
+    def possible(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows from which others can be derived; none of a table of an earlier release."""
+        return rows.filter(pl.col(self.marker).is_not_null()) if self.marker in rows.columns else rows.clear()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampleTable:
     """A table that one of the configured models computes.
 
@@ -79,6 +109,7 @@ class SampleTable:
     effort: the work of `score` for some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
         reports that the table is not estimated. other_efforts: by another setting, which the plan shows beside it.
     needs_visible_window: whether a row depends on how much of the prompt theta_A sees, as in `cam`.
+    derivation: None where every setting takes a model.
     needs_attention: whether the model must show its attention weights.
     prompt: what a row reads of the scoring prompt (models.prompt): 'opened' with the model's preamble and
         demonstrations before it, 'plain' without them, 'none' if not even `scoring.template`. A change of what a row
@@ -101,6 +132,7 @@ class SampleTable:
     effort: Effort | None = None
     other_efforts: Mapping[str, Effort] = field(default_factory=dict)
     needs_attention: bool = False
+    derivation: Derivation | None = None
 
     def __post_init__(self) -> None:
         assert self.columns[:2] == (tables.SAMPLE_ID, tables.DIGEST), "columns: begin with sample_id and digest"

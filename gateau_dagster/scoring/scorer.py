@@ -271,7 +271,13 @@ class _SamplePasses:
         )
 
     def _near(self, prompt: Prompt) -> int:
-        return near_segments(prompt, segment_length=self.scoring.segment_length, visible_tokens=self.visible_tokens)
+        context = len(prompt.context)
+        return near_segments(
+            context,
+            prompt.length - context,
+            segment_length=self.scoring.segment_length,
+            visible_tokens=self.visible_tokens,
+        )
 
     @property
     def ready(self) -> bool:
@@ -317,6 +323,8 @@ class _SamplePasses:
             without_context=self.alone.nll,
             segments=[None if job is None else job.nll for job in self.segments],
             attention=None if self.attention is None else self.attention.array,
+            context=len(prompt.context),
+            tail=prompt.length - len(prompt.context),
             near=self._near(prompt),
             screened=self.scoring.segments == "screened",
         )

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
@@ -52,19 +53,17 @@ NOTED = 1e-3  # for a smaller gain no segment is recorded: rounding would decide
 _EQUAL = 1e-5  # segments whose p_t differ by less are equally good, and the first of them counts
 
 
-def best_far_segment(near: Float32, segments: Sequence[Float64], near_count: int) -> list[int | None]:
+def best_far_segment(near: Float32, segments: Float32, near_count: int) -> list[int | None]:
     """Return the far segment, from 0, that makes each response token likeliest, [|y|]; None if it gains nothing.
 
     Args:
         near: near_t [|y|], see segments.near_and_far.
-        segments: -log p(y_t|s_i,x) [|y|] of each segment, in order.
+        segments: p(y_t|s_i,x) [N, |y|] of the segments, in order.
         near_count: how many of the last are near.
     """
-    border = len(segments) - near_count
-    if border == 0:
+    far = segments[: len(segments) - near_count]
+    if not len(far):
         return [None] * len(near)
-    # [far segments, |y|] float32: one megabyte for 500 segments and 500 response tokens.
-    far = probability(np.stack(segments[:border]))
     largest = far.max(axis=0)
     # argmax of a comparison gives the first that is as good as the best. The plain argmax would follow the rounding of
     # the batch in which a segment was computed.
@@ -73,20 +72,19 @@ def best_far_segment(near: Float32, segments: Sequence[Float64], near_count: int
     return [int(place) if gain >= NOTED else None for place, gain in zip(first, gains, strict=True)]
 
 
-def segment_gains(without_context: Float64, near: Float32, segments: Sequence[Float64], near_count: int) -> list[float]:
+def segment_gains(without_context: Float32, near: Float32, segments: Float32, near_count: int) -> list[float]:
     """Return the gain of each segment, summed over the response tokens, float64 [N].
 
     For a far segment it is Σ_t max(0, p(y_t|s_i,x) - near_t), beyond what near text gives. For a near one it is Σ_t
-    max(0, p(y_t|s_i,x) - p(y_t|x)), beyond no context: it is not compared with itself. Arguments are as above, and -log
+    max(0, p(y_t|s_i,x) - p(y_t|x)), beyond no context: it is not compared with itself. Arguments are as above, and
     p(y_t|x) [|y|].
     """
     border = len(segments) - near_count
-    nothing = probability(without_context)
     found: list[float] = []
-    for place, nll in enumerate(segments):
+    for place, given in enumerate(segments):
         # Clipped token by token, before the sum: a segment that makes some tokens less likely than near text still gave
         # the others.
-        gains = probability(nll).astype(np.float64) - (near if place < border else nothing)
+        gains = given.astype(np.float64) - (near if place < border else without_context)
         found.append(float(np.maximum(gains, 0.0).sum()))
     return found
 
@@ -115,45 +113,40 @@ def segment_means(attention: Float64, segment_length: int) -> list[float]:
     return [float(np.mean(attention[a:b])) for a, b in cut_segments(len(attention), segment_length)]
 
 
-def near_segments(prompt: Prompt, *, segment_length: int, visible_tokens: int | None) -> int:
-    """Return how many segments at the end of the prompt's context are near.
+def near_segments(context: int, tail: int, *, segment_length: int, visible_tokens: int | None) -> int:
+    """Return how many segments at the end of a prompt's context are near.
 
     Args:
-        prompt: theta_B's.
+        context: tokens of the context in theta_B's prompt.
+        tail: all other tokens of that prompt.
         segment_length: L, in tokens.
         visible_tokens: tokens of a prompt's end that theta_A is shown; None: all, and then only the last segment is
             near.
     """
-    context = len(prompt.context)
     segments = -(-context // segment_length)
     if visible_tokens is None:
         return min(segments, 1)
     # Only the context is cut for theta_A, so all around it takes a part of the window. What is left shows the context's
     # end.
-    around = prompt.length - context
-    hidden = context - min(max(visible_tokens - around, 0), context)
+    hidden = context - min(max(visible_tokens - tail, 0), context)
     # A segment is far only if theta_A sees none of it. One that the border cuts is near, since part of it may be what
     # theta_A reads. Without any visible context, no segment is near.
     return 0 if hidden == context else segments - hidden // segment_length
 
 
-def near_and_far(without_context: Float64, segments: Sequence[Float64], near: int) -> tuple[Float32, Float32]:
+def near_and_far(without_context: Float32, segments: Float32, near: int) -> tuple[Float32, Float32]:
     """Return near_t and the largest far p_t of each response token, float32 [|y|] each, in [0, 1].
 
     near_t = max(p(y_t|x), max over near i of p(y_t|s_i,x)); far: max over far i of p(y_t|s_i,x), 0 without any.
 
     Args:
-        without_context: -log p(y_t|x) [|y|].
-        segments: -log p(y_t|s_i,x) [|y|] of each segment, in order.
+        without_context: p(y_t|x) [|y|].
+        segments: p(y_t|s_i,x) [N, |y|] of the segments, in order.
         near: how many of the last are near.
     """
     border = len(segments) - near
     assert 0 <= border <= len(segments)
-    # The smallest NLL is the largest probability, and needs no exponential of N lists. Without far segments the NLL is
-    # infinite, so that the probability is 0.
-    nearest = np.minimum.reduce([without_context, *segments[border:]])
-    farthest = np.minimum.reduce(segments[:border]) if border else np.full_like(without_context, np.inf)
-    return probability(nearest), probability(farthest)
+    return np.maximum.reduce([without_context, *segments[border:]]), segments[:border].max(axis=0, initial=0.0)
 
 
 def counted_tokens(tokens: npt.ArrayLike, *, top: float) -> npt.NDArray[np.int64]:
@@ -245,6 +238,9 @@ class CamRow:
     far_segment: list[int | None]
     segment_gain: list[float | None]
     far_gain: float | None
+    context_tokens: int
+    tail_tokens: int
+    segment_probability: bytes | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,12 +249,15 @@ class CamFigures:
 
     without_context: NLL of each response token given only the instruction [|y|]. segments: the same given each segment,
     too [N of |y|]; None for one that screening leaves out. attention: a_t [C]; None without context, or if it is not
-    computed. near: how many of the last segments are near. screened: whether segments may be left out.
+    computed. context, tail: tokens of the prompt. near: how many of the last segments are near. screened: whether
+    segments may be left out.
     """
 
     without_context: Float64
     segments: Sequence[Float64 | None]
     attention: Float64 | None
+    context: int
+    tail: int
     near: int
     screened: bool = False
 
@@ -279,12 +278,17 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
     means = [] if attention is None else segment_means(attention, segment_length)
     if not np.isfinite(means).all():
         raise UnscorableSampleError("attention to the context is not finite: try dtype bfloat16 or float32")
-    alone, count = figures.without_context, figures.near
+    alone = probability(figures.without_context)
     # A segment that is left out has p = 0, so that it is never the best.
-    segments = [np.full_like(alone, np.inf) if nll is None else nll for nll in figures.segments]
-    near, far = near_and_far(alone, segments, count)
-    gains = segment_gains(alone, near, segments, count)
+    segments = np.zeros((len(perplexities), len(alone)), np.float32)
+    for place, nll in enumerate(figures.segments):
+        if nll is not None:
+            segments[place] = probability(nll)
     known = [perplexity for perplexity in perplexities if perplexity is not None]
+    by_window = window_columns(alone, segments, figures.near)
+    by_window["segment_gain"] = [
+        None if nll is None else gain for nll, gain in zip(figures.segments, by_window["segment_gain"], strict=True)
+    ]
     return CamRow(
         sample_id=sample.sample_id,
         digest=sample.digest,
@@ -292,14 +296,67 @@ def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamR
         segment_perplexity=perplexities,
         segment_attention=means,
         cas=None if attention is None or figures.screened else contextual_awareness_score(known, means),
-        near_segments=count,
-        no_context_probability=probability(alone).tolist(),
-        near_probability=near.tolist(),
-        far_probability=far.tolist(),
-        far_segment=best_far_segment(near, segments, count),
-        segment_gain=[None if nll is None else gain for nll, gain in zip(figures.segments, gains, strict=True)],
-        far_gain=far_gain(near, far, segments=len(perplexities)),
+        no_context_probability=alone.tolist(),
+        context_tokens=figures.context,
+        tail_tokens=figures.tail,
+        # Which segments are screened depends on the window, so another window cannot be derived.
+        segment_probability=None if figures.screened else packed(segments, alone),
+        **by_window,
     )
+
+
+def window_columns(without_context: Float32, segments: Float32, near: int) -> dict[str, Any]:
+    """Return the columns of a row of `cam` that theta_A's window decides; arguments as for `near_and_far`."""
+    nearest, farthest = near_and_far(without_context, segments, near)
+    return {
+        "near_segments": near,
+        "near_probability": nearest.tolist(),
+        "far_probability": farthest.tolist(),
+        "far_segment": best_far_segment(nearest, segments, near),
+        "segment_gain": segment_gains(without_context, nearest, segments, near),
+        "far_gain": far_gain(nearest, farthest, segments=len(segments)),
+    }
+
+
+def at_window(cam: pl.DataFrame, *, segment_length: int, visible_tokens: int | None) -> pl.DataFrame:
+    """Return rows of `cam` with `segment_probability` as they are for another window: equal to the bit.
+
+    Args:
+        cam: the rows, in tables.CAM.
+        segment_length, visible_tokens: see `near_segments`.
+    """
+    read = ["context_tokens", "tail_tokens", "segments", "no_context_probability", "segment_probability"]
+    rows: list[dict[str, Any]] = []
+    for context, tail, count, alone, stored in cam.select(read).iter_rows():
+        without = np.array(alone, dtype=np.float32)
+        near = near_segments(context, tail, segment_length=segment_length, visible_tokens=visible_tokens)
+        rows.append(window_columns(without, unpacked(stored, (count, len(without))), near))
+    if not rows:
+        return cam
+    return cam.with_columns(pl.DataFrame(rows, schema={name: cam.schema[name] for name in rows[0]}).get_columns())
+
+
+def packed(segments: Float32, without_context: Float32) -> bytes:
+    """Return the p(y_t|s_i,x) [N, |y|] that decide a column of `cam` at some window, as bytes; see `unpacked`.
+
+    A probability that is not above p(y_t|x) is neither nearest nor a gain. It counts only if it is the largest so far,
+    as the largest far one. The others are left out.
+    """
+    earlier = np.zeros_like(segments)
+    np.maximum.accumulate(segments[:-1], axis=0, out=earlier[1:])
+    kept = segments > np.minimum(without_context, earlier)
+    # Bytes of equal significance side by side: signs and exponents repeat, and zstd finds them.
+    values = segments[kept].astype("<f4").view(np.uint8).reshape(-1, 4)
+    return np.packbits(kept).tobytes() + values.T.tobytes()
+
+
+def unpacked(stored: bytes, shape: tuple[int, int]) -> Float32:
+    """Return the probabilities of `packed`, float32 [N, |y|]; those that were left out are 0."""
+    size, mask = shape[0] * shape[1], -(-shape[0] * shape[1] // 8)
+    kept = np.unpackbits(np.frombuffer(stored, np.uint8, mask), count=size).astype(bool).reshape(shape)
+    segments = np.zeros(shape, np.float32)
+    segments[kept] = np.frombuffer(stored, np.uint8, offset=mask).reshape(4, -1).T.copy().view("<f4")[:, 0]
+    return segments
 
 
 def _perplexity(given: str, nll: Float64) -> float:

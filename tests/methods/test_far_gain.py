@@ -80,11 +80,10 @@ def test_against_plain_loops(top: str, alpha: float, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("near", "gains"), [(0, True), (1, False)])
 def test_a_lone_segment_counts_where_it_is_far(near: int, gains: bool) -> None:
     """theta_A sees no token of a far one; the robust preset has no CAS for either."""
-    prompt = Prompt(prefix=(1,), context=(2,) * 8, suffix=(3,), response=(4, 4))
-    assert near_segments(prompt, segment_length=8, visible_tokens=3 if near == 0 else 12) == near
+    assert near_segments(8, 4, segment_length=8, visible_tokens=3 if near == 0 else 12) == near
     sample = Sample(sample_id="s", source="x", context="c", instruction="i", response="r r")
     alone, segment = np.array([4.0, 5.0]), np.array([0.1, 0.2])
-    figures = CamFigures(without_context=alone, segments=[segment], attention=np.ones(8), near=near)
+    figures = CamFigures(without_context=alone, segments=[segment], attention=np.ones(8), context=8, tail=4, near=near)
     row = cam_row(sample, figures, segment_length=8)
     fg = run("far_gain_fg", {"cam": pl.DataFrame([vars(row)], schema=tables.schema(tables.CAM))})["s"]
     assert row.far_gain is None
@@ -131,6 +130,8 @@ def whole_tables() -> dict[str, pl.DataFrame]:
             without_context=rng.exponential(1, tokens),
             segments=list(rng.exponential(1, (context // 8, tokens))),
             attention=rng.random(context) if context else None,
+            context=context,
+            tail=prompt.length - context,
             near=min(context // 8, 1),
         )
         made["cam"].append(cam_row(sample, figures, segment_length=8))

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
@@ -27,11 +29,12 @@ from gateau_dagster.models.loaded import LoadedModel, Meter
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring import segments as screening
 from gateau_dagster.scoring.cherry_selection import alone_prompt, response_alone_rows
-from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity
+from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity, probability
 from gateau_dagster.scoring.segments import (
     NOTED,
     CamFigures,
     CamRow,
+    at_window,
     best_far_segment,
     cam_row,
     contextual_awareness_score,
@@ -42,12 +45,14 @@ from gateau_dagster.scoring.segments import (
     importance_score,
     near_and_far,
     near_segments,
+    packed,
     parts_of,
     screened_count,
     screened_segments,
     segment_attention_score,
     segment_gains,
     segment_prompts,
+    unpacked,
 )
 from tests.kit.error_codes import refused
 from tests.kit.tiny_models import loaded_model, samples, text, tokenizer
@@ -71,11 +76,6 @@ def test_segment_prompts_reuse_the_truncated_contexts_tokens() -> None:
     assert {(p.prefix, p.suffix, p.response) for p in cut} == {(prompt.prefix, prompt.suffix, prompt.response)}
 
 
-def prompt(context: int, around: tuple[int, int, int] = (3, 4, 5)) -> Prompt:
-    prefix, suffix, response = ((7,) * count for count in around)
-    return Prompt(prefix=prefix, context=(9,) * context, suffix=suffix, response=response)
-
-
 @given(context=st.integers(0, 60), length=st.integers(1, 20), visible_tokens=st.integers(1, 80) | st.none())
 def test_the_border_against_looking_at_every_token(context: int, length: int, visible_tokens: int | None) -> None:
     """A theta_A that sees everything leaves the last segment near."""
@@ -83,7 +83,7 @@ def test_the_border_against_looking_at_every_token(context: int, length: int, vi
     shown = {position for position in range(context) if context - position + 3 + 4 + 5 <= seen}
     segments = [range(begin, min(begin + length, context)) for begin in range(0, context, length)]
     near = sum(any(token in shown for token in segment) for segment in segments)
-    assert near_segments(prompt(context), segment_length=length, visible_tokens=visible_tokens) == near
+    assert near_segments(context, 3 + 4 + 5, segment_length=length, visible_tokens=visible_tokens) == near
 
 
 def slow_far_gain(near: list[float], far: list[float], top: Fraction) -> float:
@@ -117,9 +117,10 @@ def test_rounding_counts_no_token_more(percent: int) -> None:
 def test_near_and_far_segments_are_those_of_plain_loops(count: int, seed: int) -> None:
     rng = np.random.default_rng([count, seed])
     without, segments = rng.exponential(2, 7), list(rng.exponential(2, (4, 7)))
-    near, far = near_and_far(without, segments, count)
+    alone, given = probability(without), probability(np.stack(segments))
+    near, far = near_and_far(alone, given, count)
     assert near.dtype == far.dtype == np.float32
-    best, gains = best_far_segment(near, segments, count), segment_gains(without, near, segments, count)
+    best, gains = best_far_segment(near, given, count), segment_gains(alone, near, given, count)
     p = [[math.exp(-float(nll)) for nll in segment] for segment in segments]
     for token, segment in enumerate(best):
         others = [p[place][token] for place in range(4 - count)]
@@ -135,7 +136,7 @@ def test_near_and_far_segments_are_those_of_plain_loops(count: int, seed: int) -
 
 def test_of_equal_segments_the_first_counts_whatever_the_rounding() -> None:
     nll = np.array([0.2, 0.2])
-    segments = [nll + 5, nll, nll - 1e-7, nll + 1e-7, nll + 9]
+    segments = probability(np.stack([nll + 5, nll, nll - 1e-7, nll + 1e-7, nll + 9]))
     near = np.exp(-nll - 3).astype(np.float32)
     assert best_far_segment(near, segments, 1) == [1, 1]
     assert best_far_segment(near, segments[::-1], 1) == [1, 1]
@@ -144,13 +145,51 @@ def test_of_equal_segments_the_first_counts_whatever_the_rounding() -> None:
 def test_a_gain_that_is_rounding_has_no_segment() -> None:
     certain = np.array([1e-7, 1e-7, 2.0])
     near = np.exp(-certain - np.array([1e-4, 0.1, 1e-4])).astype(np.float32)
-    assert best_far_segment(near, [certain, certain], 0) == [None, 0, None]
+    assert best_far_segment(near, probability(np.stack([certain, certain])), 0) == [None, 0, None]
 
 
 def test_without_a_context_nothing_gave_anything() -> None:
-    near = np.array([0.5, 0.5], dtype=np.float32)
-    assert best_far_segment(near, [], 0) == [None, None]
-    assert segment_gains(np.array([0.1, 0.1]), near, [], 0) == []
+    near, none = np.array([0.5, 0.5], dtype=np.float32), np.empty((0, 2), dtype=np.float32)
+    assert best_far_segment(near, none, 0) == [None, None]
+    assert segment_gains(near, near, none, 0) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    context=st.integers(0, 40),
+    tokens=st.integers(1, 9),
+    seed=st.integers(0, 99),
+    windows=st.tuples(*[st.integers(1, 60) | st.none()] * 2),
+)
+def test_a_row_becomes_that_of_another_window_to_the_bit(
+    context: int, tokens: int, seed: int, windows: tuple[int | None, int | None]
+) -> None:
+    rng = np.random.default_rng(seed)
+    count = -(-context // 4)
+    # Coarse, so that probabilities are equal, and some of them 0 and 1.
+    unit = float(rng.choice([0.1, 40.0]))
+    alone, *nlls = (np.float64(unit) * rng.integers(0, 5, tokens) for _ in range(1 + count))
+
+    def table(window: int | None) -> pl.DataFrame:
+        near = near_segments(context, 7, segment_length=4, visible_tokens=window)
+        found = CamFigures(
+            without_context=alone, segments=nlls, attention=np.ones(context), context=context, tail=7, near=near
+        )
+        return pl.DataFrame([vars(cam_row(samples()[0], found, segment_length=4))], schema=tables.schema(tables.CAM))
+
+    first, second = map(table, windows)
+    derived = at_window(first, segment_length=4, visible_tokens=windows[1])
+    assert_frame_equal(derived, second, check_exact=True)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 13)])
+def test_packed_probabilities_are_those_that_can_count(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(shape)
+    segments, alone = rng.random(shape, dtype=np.float32), rng.random(shape[1], dtype=np.float32)
+    found = unpacked(packed(segments, alone), shape)
+    for place, token in np.ndindex(*shape):
+        counts = segments[place, token] > alone[token] or segments[place, token] > max([0, *segments[:place, token]])
+        assert found[place, token] == (segments[place, token] if counts else 0)
 
 
 _PAIRS = st.lists(st.tuples(st.floats(1, 1e6), st.floats(0, 1)), min_size=2, max_size=40)
@@ -208,7 +247,8 @@ ALONE = np.array([0.7, 3.0])
 
 
 def figures(segments: list[np.ndarray], attention: np.ndarray | None, alone: np.ndarray = ALONE) -> CamFigures:
-    return CamFigures(without_context=alone, segments=segments, attention=attention, near=min(len(segments), 1))
+    near = min(len(segments), 1)
+    return CamFigures(without_context=alone, segments=segments, attention=attention, context=4, tail=9, near=near)
 
 
 HUGE = [np.array([1.0]), np.array([800.0]), np.array([1.0])]
@@ -404,7 +444,7 @@ def _cam_rows(**changes: Any) -> list[CamRow]:
 def test_where_all_segments_are_read_the_row_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screening, "BUDGET", 1e6)
     for every, screened in zip(_cam_rows(), _cam_rows(segments="screened"), strict=True):
-        assert screened == replace(every, cas=None)
+        assert screened == replace(every, cas=None, segment_probability=None)
         assert every.segments < 2 or every.cas is not None
 
 

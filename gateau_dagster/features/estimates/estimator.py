@@ -203,14 +203,17 @@ class Estimator:
     def _outstanding(self, asset: str, shards: Sequence[str]) -> pl.DataFrame:
         """Return the samples of the input's index that need a new row."""
         wanted = self.state.index.accepted.filter(pl.col("shard").is_in([int(shard) for shard in shards]))
-        store, scorer = self.state.store, self.state.row_scorer(asset)
-        if scorer is None:
+        store, rows = self.state.store, self.state.row_stamp(asset)
+        if rows is None:
             return wanted
         stamps, columns, asked = self._stamps(asset), _IDENTITY.names(), {*shards}
-        made = {key: each for key, each in stamps.items() if each and each.scorer == scorer and key[1] in asked}
+        made = {key: each for key, each in stamps.items() if each and each.scorer == rows.scorer and key[1] in asked}
         kept = [self._rows(*key, stamp) for key, stamp in made.items()]
+        kept += [
+            each.select(columns) for each in self.state.derivable(asset, asked - {key[1] for key in made}).values()
+        ]
         for shard in {*store.files.names(f"{FOLDER}/{asset}")} & asked:  # of an interrupted run
-            kept.append(RowCheckpoints(store, asset, shard, scorer, _IDENTITY).load().select(columns))
+            kept.append(RowCheckpoints(store, asset, shard, rows.scorer, _IDENTITY).load().select(columns))
         return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
 
     def _rows(self, asset: str, shard: str | None, stamp: Stamp) -> pl.DataFrame:

@@ -239,6 +239,8 @@ def rows_of(
         without_context=-np.log(np.full(tokens, 0.1)),
         segments=[-np.log(row) for row in probabilities],
         attention=np.linspace(0.1, 0.2, context) if attention and context else None,
+        context=context,
+        tail=whole.length - len(whole.context),
         near=min(near, len(probabilities)),
     )
     long, short = (
