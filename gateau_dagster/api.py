@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import signal
 import subprocess
@@ -26,14 +25,15 @@ from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.trainer_records import FORMS, check_form, records_table
 from gateau_dagster.errors import GateauError
-from gateau_dagster.explanation.card import evidence_card, evidence_html
+from gateau_dagster.explanation.card import framed_evidence
 from gateau_dagster.explanation.evidence import Evidence
 from gateau_dagster.explanation.one_sample import OneSample, one_sample
 from gateau_dagster.pipeline.checks import checked_plan, out_of_date
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.project import USUAL_FILE, configuration_name
-from gateau_dagster.pipeline.selection_reads import CHOSEN, ranking_asset
+from gateau_dagster.pipeline.recipes import LENGTHS
+from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.readable import plural
@@ -43,6 +43,7 @@ from gateau_dagster.storage.content import frame_digest
 if TYPE_CHECKING:
     import datasets  # pyright: ignore[reportMissingImports]
     import pandas as pd  # pyright: ignore[reportMissingImports]
+    from matplotlib.figure import Figure
 
 
 _NAMED = 5  # records in a message
@@ -61,12 +62,50 @@ class SampleEvidence:
     evidence: Evidence
 
     def _repr_html_(self) -> str:
-        page = evidence_html(evidence_card(self.evidence, "e"))
-        return f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:640px;border:0"></iframe>'
+        return framed_evidence(self.evidence)
 
 
 class OutOfDateWarning(UserWarning):
     """A table is older than the data or the configuration, or it is not known whether it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plots:
+    """Plots of a project's choice, each a matplotlib figure; a notebook shows it. For warnings see `Project.table`."""
+
+    project: Project
+
+    def ranking(self) -> Figure:
+        """Return the scores by rank, with the selected samples and the gap at the cut."""
+        from gateau_dagster.plots.score_plots import ranking_curve
+
+        scores = self.project.scores()
+        return ranking_curve(scores, selected=self._selected(scores))
+
+    def lengths(self) -> Figure:
+        """Return the lengths of contexts and responses in tokens, of selected samples against all.
+
+        Raises:
+            GateauError: no model has counted the tokens.
+        """
+        from gateau_dagster.plots.score_plots import text_lengths
+
+        lengths = self.project.table(LENGTHS).select("sample_id", "context_tokens", "response_tokens")
+        return text_lengths(lengths, selected=self._selected(lengths))
+
+    def dependency(self) -> Figure:
+        """Return the share of each `dependency`, of selected samples against all.
+
+        Raises:
+            GateauError: `selection.evidence` has made no table.
+        """
+        from gateau_dagster.plots.score_plots import dependency_shares
+
+        depends = self.project.table(EVIDENCE)
+        return dependency_shares(depends, selected=self._selected(depends))
+
+    def _selected(self, table: pl.DataFrame) -> pl.Series:
+        return table["sample_id"].is_in(self.project.selected()["sample_id"].to_list())
 
 
 class Project:
@@ -94,6 +133,11 @@ class Project:
 
     def __repr__(self) -> str:
         return f"Project({self._name!r}, store={self._store!r})"
+
+    @property
+    def plot(self) -> Plots:
+        """Return the plots of the choice: `plot.ranking()`, `plot.lengths()` and `plot.dependency()`."""
+        return Plots(project=self)
 
     def plan(self, until: str | None = None) -> pl.DataFrame:
         """Return the plan of `run`: `asset`, `partition` (null for a global asset) and `why`; empty if all is there.
@@ -160,10 +204,17 @@ class Project:
         return _current(self._state, CHOSEN, require_current).sort("rank")
 
     def scores(self, *, require_current: bool = False) -> pl.DataFrame:
-        """Return the table by whose order the samples are chosen, highest score first; see `table`."""
+        """Return the table by whose order the samples are chosen, highest score first; see `table`.
+
+        Each sample's `source` and `instruction` follow its id. `response_tokens` are added if a model has counted them.
+        """
         state = self._state
         scores = _current(state, ranking_asset(state.config), require_current)
-        return scores.sort("score", descending=True, nulls_last=True)
+        texts = state.read("raw_long_sft", ["sample_id", "source", "instruction"])
+        found = texts.join(scores, on="sample_id")
+        if "response_tokens" not in found.columns and LENGTHS in state.pipeline.required:
+            found = found.join(state.read(LENGTHS, ["sample_id", "response_tokens"]), on="sample_id", how="left")
+        return found.sort("score", descending=True, nulls_last=True)
 
     def show(self, sample_id: str) -> OneSample:
         """Return the store's data about a sample: texts, ranks, rejections and maps. A notebook shows a table.

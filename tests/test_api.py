@@ -51,7 +51,11 @@ def test_tables_of_a_finished_run(project: gateau_dagster.Project, tmp_path: Pat
     assert chosen["rank"].to_list() == sorted(chosen["rank"]) and chosen.height == 8
     scores = project.scores()
     assert scores["rank"].to_list() == [*range(1, 37)]
-    assert scores.sort("sample_id").equals(pl.read_parquet(store / "combined_scores.parquet").sort("sample_id"))
+    ranked = scores.drop("source", "instruction").sort("sample_id")
+    assert ranked.equals(pl.read_parquet(store / "combined_scores.parquet").sort("sample_id"))
+    assert (scores["response_tokens"] > 0).all()
+    raw = dict(project.table("raw_long_sft").select("sample_id", "instruction").iter_rows())
+    assert scores["instruction"].to_list() == [raw[name] for name in scores["sample_id"]]
     assert project.table("cam").height == 36
     found = project.show(chosen["sample_id"][0])
     assert found.selected and found.sample.context == chosen["context"][0]
@@ -212,6 +216,9 @@ def test_a_notebook_shows_a_sample_and_not_its_whole_context(project: gateau_dag
     page, text = found._repr_html_(), repr(found)
     assert found.sample.sample_id in page and found.sample.sample_id in text and len(text) < 400
     odd = replace(found, sample=replace(found.sample, context="<b>" * 10_000, source="<i>"))
+    table, frame = page.partition("<iframe")[::2]
+    assert "<table>" in table and project.evidence(found.sample.sample_id)._repr_html_() == f"<iframe{frame}"
+    odd = replace(odd, maps=replace(odd.maps, maps={}))
     assert "<b>" not in odd._repr_html_() and "<i>" not in odd._repr_html_() and len(odd._repr_html_()) < 12_000
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import groupby
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -234,6 +235,12 @@ def evidence_html(card: EvidenceCard) -> str:
         '{% include "style.html.j2" %}{% include "evidence_style.html.j2" %}</style>{{ evidence_map(card) }}'
     )
     return html_environment().from_string(source).render(card=card)
+
+
+def framed_evidence(evidence: Evidence) -> str:
+    """Return a frame with the page of one evidence map, which a notebook's styles do not reach."""
+    page = evidence_html(evidence_card(evidence, "e"))
+    return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:640px;border:0"></iframe>'
 
 
 def html_environment(*packages: str) -> Environment:

@@ -14,6 +14,7 @@ from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.sample import Sample, shard_keys, shard_of
 from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.explanation.card import framed_evidence
 from gateau_dagster.explanation.maps import EvidenceMaps, evidence_maps
 from gateau_dagster.methods.registry import GATEAU, chosen_methods, known_methods
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods
@@ -166,22 +167,24 @@ class OneSample:
         return f"OneSample({self.sample.sample_id!r}, selected={self.selected}{ranks}, {texts})"
 
     def _repr_html_(self) -> str:
-        """Return the sample for a notebook: ranks and texts, of which long ones are shortened."""
-        sample = self.sample
+        """Return the sample for a notebook: ranks, texts, of which long ones are shortened, and its evidence map."""
+        sample, found = self.sample, self.maps.maps.get(self.sample.sample_id)
+        context = (f"context, {len(sample.context):,} characters", sample.context)
         rows = [
             ("selected", {True: "yes", False: "no", None: "not chosen from yet"}[self.selected]),
             *((f"rank by {place.ranking.name}", _rank_of(place)) for place in self.places),
             *((f"rejected by {asset}", reason) for asset, reason in self.rejected),
             ("instruction", sample.instruction),
             ("response", sample.response),
-            (f"context, {len(sample.context):,} characters", sample.context),
+            *([context] if found is None else []),
         ]
         cells = "".join(
             f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
             f'<td style="text-align:left;white-space:pre-wrap">{escape(printable(_beginning(text, _MANY)))}</td></tr>'
             for name, text in rows
         )
-        return f"<table><caption>{escape(sample.sample_id)} ({escape(sample.source)})</caption>{cells}</table>"
+        shown = "" if found is None else framed_evidence(found)
+        return f"<table><caption>{escape(sample.sample_id)} ({escape(sample.source)})</caption>{cells}</table>{shown}"
 
 
 def _beginning(text: str, longest: int) -> str:

@@ -18,6 +18,7 @@ from gateau_dagster.comparison.result import (
     SegmentLengthSweep,
 )
 from gateau_dagster.config import PRESETS, Preset
+from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.plotting import (
     ALL,
     CHECKPOINT,
@@ -311,6 +312,58 @@ def terms_scatter(scores: pl.DataFrame, *, preset: Preset, far: pl.Series | None
     axis.ticklabel_format(style="sci", scilimits=(-2, 4))
     if axis.get_legend_handles_labels()[0]:
         legend(axis, loc="best")
+    return figure
+
+
+def ranking_curve(scores: pl.DataFrame, *, selected: pl.Series) -> Figure:
+    """Draw the column `score` by rank, with a mark per selected sample.
+
+    The title names the gap: the lowest selected score, and the highest one that is not selected.
+
+    Args:
+        scores: a row per sample.
+        selected: boolean, one value per row.
+    """
+    frame = scores.select("score", pl.Series("selected", selected)).filter(pl.col("score").is_finite())
+    frame = frame.sort("score", descending=True).with_row_index("rank", 1)
+    figure, (axis,) = new_figure("Score by rank", width=8.2, height=3.6)
+    if frame.is_empty():
+        say(axis, "no sample has a score")
+        return figure
+    chosen, left = frame.filter("selected"), frame.filter(~pl.col("selected"))
+    axis.plot(frame["rank"], frame["score"], color=ALL, linewidth=2, label=f"all ({frame.height:,})")
+    axis.scatter(
+        chosen["rank"], chosen["score"], s=30, c=SELECTED, label=f"selected ({chosen.height:,})", linewidths=0,
+        zorder=3, rasterized=chosen.height > PIXELS_ABOVE,
+    )  # fmt: skip
+    if chosen.height and left.height:
+        gap = f"lowest selected: {chosen['score'].min():.4g}; highest not selected: {left['score'].max():.4g}"
+        axis.set_title(gap, fontsize=9, color=MUTED, loc="left")
+    label(axis, x="rank", y="score")
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    legend(axis)
+    return figure
+
+
+def dependency_shares(dependencies: pl.DataFrame, *, selected: pl.Series) -> Figure:
+    """Draw the shares of all and of selected samples by what their response depends on.
+
+    Args:
+        dependencies: a row per sample, with `dependency`, as `selection.evidence` gives it.
+        selected: boolean, one value per row.
+    """
+    figure, (axis,) = new_figure("What responses depend on: selected samples against all", width=8.2, height=3.2)
+    groups = (("all", dependencies, ALL), ("selected", dependencies.filter(selected), SELECTED))
+    places = np.arange(len(DEPENDENCIES))
+    for offset, (name, frame, colour) in zip((-0.2, 0.2), groups, strict=True):
+        counts = [frame.filter(dependency=each).height for each in DEPENDENCIES]
+        shares = 100 * np.array(counts) / max(1, frame.height)
+        axis.barh(places + offset, shares, height=0.38, color=colour, label=f"{name} ({frame.height:,})")
+    axis.set_yticks(places, [each.replace("_", " ") for each in DEPENDENCIES])
+    axis.invert_yaxis()
+    axis.grid(False, axis="y")
+    label(axis, x="share of the samples (%)", y="")
+    legend(axis, loc="lower right")
     return figure
 
 

@@ -7,7 +7,14 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.plots.score_plots import MARKS, score_distributions, terms_scatter, text_lengths
+from gateau_dagster.plots.score_plots import (
+    MARKS,
+    dependency_shares,
+    ranking_curve,
+    score_distributions,
+    terms_scatter,
+    text_lengths,
+)
 from gateau_dagster.plotting import FAR, to_svg
 
 
@@ -91,3 +98,24 @@ def test_nothing_selected_and_nothing_known() -> None:
     assert np.sum(axis.patches[1].get_data().values) == 0  # type: ignore[attr-defined]
     empty = text_lengths(frame.clear(), selected=pl.Series([], dtype=pl.Boolean)).axes[0]
     assert empty.texts[0].get_text() == "no context length is known"
+
+
+def test_the_ranking_marks_the_choice_and_names_the_gap_at_its_cut() -> None:
+    scores = pl.DataFrame({"score": [0.1, 0.4, float("nan"), 0.2, None, 0.3]})
+    chosen = pl.Series([False, True, False, False, False, True])
+    (axis,) = ranking_curve(scores, selected=chosen).axes
+    assert np.asarray(axis.lines[0].get_xydata()).tolist() == [[1, 0.4], [2, 0.3], [3, 0.2], [4, 0.1]]
+    assert np.asarray(axis.collections[0].get_offsets()).tolist() == [[1, 0.4], [2, 0.3]]
+    assert axis.get_title(loc="left") == "lowest selected: 0.3; highest not selected: 0.2"
+    ranking_curve(scores.clear(), selected=chosen.clear())
+
+
+def test_dependency_bars_are_shares() -> None:
+    found = ["near", "one_far", "one_far", "closed_book"]
+    chosen = pl.Series([False, True, True, False])
+    (axis,) = dependency_shares(pl.DataFrame({"dependency": found}), selected=chosen).axes
+    names = [text.get_text().replace(" ", "_") for text in axis.get_yticklabels()]
+    assert [bar.get_width() for bar in _bars(axis)] == [
+        *(25.0 * found.count(name) for name in names),
+        *(100.0 * (name == "one_far") for name in names),
+    ]
