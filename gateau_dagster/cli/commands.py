@@ -51,6 +51,7 @@ def cli() -> None:
     gateau plan       what would run, why, and about how long it takes
     gateau run        run exactly what is missing or changed
     gateau forecast   whether training on the choice is likely to beat random samples
+    gateau window     what another window of the short model would choose
     gateau show       one sample: why it ranks where it does
     gateau export     the chosen samples as a file that a trainer reads
     gateau status     how each asset stands, and what is at work
@@ -227,6 +228,26 @@ def forecast(config_file: str | None, as_json: bool) -> None:
     from gateau_dagster.cli.forecast import print_forecast
 
     print_forecast(loaded(config_file), as_json=as_json)
+
+
+@cli.command()
+@config_option
+@click.argument("windows", nargs=-1, type=click.IntRange(min=1))
+@click.option("--out", "file", metavar="FILE", type=click.Path(), help="Draw the table, too: a .svg or .png file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object, for programs.")
+def window(config_file: str | None, windows: tuple[int, ...], file: str | None, as_json: bool) -> None:
+    """Print what other WINDOWS of theta_A (tokens) would choose; no model runs.
+
+    Default: a quarter to four times the present one. For each: the samples with far text, those whose response depends
+    on it, and how much the chosen samples have in common with the present choice. The choice is an estimate, which the
+    present window's row lets you judge: theta_A's probability at another window takes a pass of theta_A.
+    """
+    from gateau_dagster.cli.window import print_windows
+
+    out = None if file is None else Path(file)
+    if out is not None and out.suffix not in {".svg", ".png"}:
+        raise click.UsageError(f"--out: {out} must end in .svg or .png.")
+    print_windows(loaded(config_file), windows, out, as_json=as_json)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,11 @@ class Choice:
 
 
 def chosen_samples(
-    state: State, recipe: Recipe, depends: pl.DataFrame | None = None, candidates: "Candidates | None" = None
+    state: State,
+    recipe: Recipe,
+    depends: pl.DataFrame | None = None,
+    candidates: "Candidates | None" = None,
+    scores: pl.DataFrame | None = None,
 ) -> Choice:
     """Return the choice of a recipe.
 
@@ -114,6 +118,7 @@ def chosen_samples(
         recipe: the single run's, or a variant's.
         depends: from `dependence`, which `auto` reads if it is not given.
         candidates: those of several recipes, so that tables are read once.
+        scores: `sample_id`, `score` and `rank` of a recipe that selects by scores, in place of those in the store.
     """
     none = pl.DataFrame(schema={"sample_id": pl.String()})
     if recipe.variant.kind == "full":
@@ -127,7 +132,7 @@ def chosen_samples(
         method = chosen_methods(config)[config.selection.method]
         found = {asset: state.read(asset, [*columns]) for asset, columns in method.reads().items()}
         scores = ranked_by_score(method.scores(found))
-    else:
+    elif scores is None:
         scores = ranking_scores(state, config)
     samples = (candidates or Candidates(state)).of(recipe, scores)
     rule = equal_amount(config.selection, recipe.equal, samples)

@@ -16,6 +16,7 @@ from gateau_dagster.comparison.result import (
     Point,
     Profile,
     SegmentLengthSweep,
+    WindowSweep,
 )
 from gateau_dagster.config import PRESETS, Preset
 from gateau_dagster.config.selection import DEPENDENCIES
@@ -84,6 +85,34 @@ def segment_length_curves(sweep: SegmentLengthSweep) -> Figure:
     _level(axes[1], sweep.chosen / max(1, sweep.samples))
     if measured:
         _level(axes[2], 0.5)
+    return figure
+
+
+def window_curves(sweep: WindowSweep) -> Figure:
+    """Draw the far samples, those among the chosen ones and the common choice, over theta_A's window."""
+    figure, axes = new_figure("What theta_A's window changes", columns=2, height=3.0)
+    windows = [point.window for point in sweep.points if point.window is not None]
+    shares = {
+        "have far text": (OTHER, [point.far_text / max(1, sweep.samples) for point in sweep.points]),
+        "depend on far text": (FAR, [point.far / max(1, sweep.samples) for point in sweep.points]),
+    }
+    chosen = {
+        "of the present choice": (SELECTED, [point.common for point in sweep.points]),
+        "depend on far text": (FAR, [point.chosen_far / max(1, point.chosen) for point in sweep.points]),
+    }
+    panels = (("all samples", shares), ("chosen samples, estimated", chosen))
+    for axis, (title, curves) in zip(axes, panels, strict=True):
+        axis.set_xscale("log", base=2)
+        for name, (colour, values) in curves.items():
+            axis.plot(windows, values, marker="o", markersize=4.5, linewidth=1.8, color=colour, label=name)
+        axis.set_xticks(windows, [f"{window:g}" for window in windows])
+        axis.minorticks_off()
+        label(axis, x="tokens of theta_A's window", y="share", title=title)
+        axis.set_xlim(min(windows) / 1.3, max(windows) * 1.3)
+        axis.set_ylim(0.0, 1.04)
+        if sweep.stored.window is not None:
+            axis.axvline(sweep.stored.window, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
+        legend(axis, loc="best")
     return figure
 
 

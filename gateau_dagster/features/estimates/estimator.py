@@ -209,9 +209,7 @@ class Estimator:
         stamps, columns, asked = self._stamps(asset), _IDENTITY.names(), {*shards}
         made = {key: each for key, each in stamps.items() if each and each.scorer == rows.scorer and key[1] in asked}
         kept = [self._rows(*key, stamp) for key, stamp in made.items()]
-        kept += [
-            each.select(columns) for each in self.state.derivable(asset, asked - {key[1] for key in made}).values()
-        ]
+        kept += [each.select(columns) for each in self.state.derivable(asset, shards).values()]
         for shard in {*store.files.names(f"{FOLDER}/{asset}")} & asked:  # of an interrupted run
             kept.append(RowCheckpoints(store, asset, shard, rows.scorer, _IDENTITY).load().select(columns))
         return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
