@@ -1,58 +1,73 @@
-"""Read Dagster's records of each asset, and report each as current, stale, missing or failed."""
+"""Read Dagster's records of each asset; see `gateau_dagster.resources.history`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry, RunsFilter
 
-from gateau_dagster.assets.runs.instance import home_of, open_instance
-from gateau_dagster.assets.steps.dead_runs import LOCK_TAG
+from gateau_dagster.assets.runs.instance import open_instance, records_folder
+from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, process_of, process_state
 from gateau_dagster.assets.steps.failures import CODE, TITLE
+from gateau_dagster.assets.steps.observations import record_what_the_store_holds
 from gateau_dagster.assets.steps.partitions import asset_key, own_name
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import Asset
-from gateau_dagster.pipeline.checks import checked_whole_plan
-from gateau_dagster.pipeline.plan import Key, Work
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.observed import state_of
+from gateau_dagster.resources.history import (
+    History,
+    LastRun,
+    RunAtWork,
+    history_key,
+    home_of,
+    records_wanted,
+    remember_history,
+)
 from gateau_dagster.resources.lease import known_store_id
-from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.store import REJECTED
 
-Records: TypeAlias = DagsterInstance
 _AT_WORK = [DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 _MOST_FAILURES = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastRun:
-    """The run of an asset's last record or failure.
-
-    run: id, empty if no run made the record. when: UTC. reason, code: of a failure.
-    """
-
-    run: str
-    when: datetime
-    reason: str = ""
-    code: str = ""
-
-
-@contextmanager
-def recorded_history(config: Config) -> Iterator[DagsterInstance | None]:
-    """Yield Dagster's records of a configuration; None if nothing has ever run, so that reading creates no files.
-
-    Records in PostgreSQL may come from another machine.
+def read_history(config: Config, assets: Sequence[Asset]) -> History:
+    """Return Dagster's records of assets, and remember them for `known_history`.
 
     Raises:
         GateauError: the records cannot be read.
     """
-    if not home_of(config).exists() and config.execution.postgres is None:
-        yield None
-        return
+    key = history_key(config)
     with open_instance(config) as instance:
-        yield instance
+        found, here = history_in(instance, config, assets), records_folder(instance) == home_of(config)
+    if here:  # the key has the state of its files
+        remember_history(config, found, key)
+    return found
+
+
+def remember_records(config: Config) -> None:
+    """Remember that a run without work has nothing to record, if so, and Dagster's records as `read_history` does."""
+    key = history_key(config)
+    # What went wrong since the run is for the next command to report.
+    with suppress(GateauError), open_instance(config) as instance:
+        state = state_of(config=config)
+        if record_what_the_store_holds(instance, state) or instance.get_runs(RunsFilter(statuses=UNFINISHED), limit=1):
+            return
+        found = history_in(instance, config, state.pipeline.assets)
+        found = replace(found, on_record=records_wanted(state))
+        here = records_folder(instance) == home_of(config)
+    if here:
+        remember_history(config, found, key)
+
+
+def history_in(instance: DagsterInstance, config: Config, assets: Sequence[Asset]) -> History:
+    """Return the records of assets in an instance."""
+    last, at_work = last_runs(instance, config, assets), []
+    for run in runs_at_work(instance, config):
+        tag = process_of(instance, run)
+        gone = tag is not None and process_state(tag) == "gone"
+        at_work.append(RunAtWork(run=run.run_id, job=run.job_name, gone=gone))
+    return History(last=last, failures=failed_since(last, last_failures(instance, config, assets)), at_work=(*at_work,))
 
 
 def runs_at_work(instance: DagsterInstance, config: Config) -> Sequence[DagsterRun]:
@@ -112,94 +127,3 @@ def failed_since(last: Mapping[str, LastRun], failures: Mapping[str, LastRun]) -
     return {
         asset: failure for asset, failure in failures.items() if asset not in last or last[asset].when < failure.when
     }
-
-
-Standing: TypeAlias = Literal["current", "stale", "missing", "failed"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AssetStatus:
-    """The status of one asset. asked_for: whether the configuration needs it.
-
-    parts: the number of partitions, 0 for a single output. stale, missing: how many of them are, or 1. rows: of the
-    stored partitions, None if it is no table. size: bytes in the store, rejects included. why: the reasons for being
-    out of date, or the reason of the failure. code: of the failure, for `gateau explain`; else empty.
-    """
-
-    asset: str
-    standing: Standing
-    asked_for: bool
-    parts: int
-    stale: int
-    missing: int
-    rows: int | None
-    rejected: int
-    size: int
-    made: datetime | None
-    run: str
-    why: str
-    code: str
-
-
-def asset_statuses(state: State, instance: DagsterInstance | None) -> list[AssetStatus]:
-    """Return the status of all assets, in the order of the data's flow.
-
-    Raises:
-        GateauError: for the reasons of `checked_whole_plan`.
-    """
-    assets, recorded = state.pipeline.assets, state.recorded()
-    plan, sizes = checked_whole_plan(state, recorded), state.store.files.sizes()
-    last = {} if instance is None else last_runs(instance, state.config, assets)
-    failed = {} if instance is None else failed_since(last, last_failures(instance, state.config, assets))
-    return [
-        _status(state, asset, plan.of(asset.key), recorded, sizes, last.get(asset.key), failed.get(asset.key))
-        for asset in assets
-    ]
-
-
-def _status(
-    state: State,
-    asset: Asset,
-    work: Work | None,
-    recorded: Mapping[Key, Stamp | None],
-    sizes: Mapping[str, int],
-    last: LastRun | None,
-    failure: LastRun | None,
-) -> AssetStatus:
-    stamps = [stamp for (key, _), stamp in recorded.items() if key == asset.key]
-    names = (f"{asset.key}.parquet", f"{asset.file}.stamp.json", asset.file)
-    own = {name: size for name, size in sizes.items() if name in names or name.startswith(f"{asset.key}/")}
-    rejects = f"{asset.key}/{REJECTED}"
-    rows = [stamp.rows for stamp in stamps if stamp is not None and stamp.rows is not None]
-    reasons = [*work.reasons.values()] if work is not None else []
-    missing = sum(stamp is None for stamp in stamps)
-    standing: Standing = "missing" if missing == len(stamps) else "stale"
-    if not reasons:  # without a table, it waits for samples that are still to be made
-        standing, failure = "missing" if stamps and missing else "current", None
-    elif failure is not None:
-        standing = "failed"
-    return AssetStatus(
-        asset=asset.key,
-        standing=standing,
-        asked_for=asset.key in state.pipeline.required,
-        parts=len(stamps) if asset.partitions else 0,
-        stale=max(0, len(reasons) - missing),
-        missing=missing,
-        rows=sum(rows) if rows else None,
-        rejected=_rejected(
-            state, asset, [name for name in own if name.startswith(f"{rejects}/") or name == f"{rejects}.parquet"]
-        ),
-        size=sum(own.values()),
-        made=last.when if last is not None else None,
-        run=failure.run if failure is not None else last.run if last is not None else "",
-        why=failure.reason if failure is not None else "; ".join(dict.fromkeys(reasons)),
-        code=failure.code if failure is not None else "",
-    )
-
-
-def _rejected(state: State, asset: Asset, files: Iterable[str]) -> int:
-    """Return the number of rejects of the stored partitions; only partitions with rejects are read."""
-    parts = [name.rsplit("/", 1)[1].removesuffix(".parquet") for name in files]
-    known = {part for part in state.pipeline.partitions(asset.key) if part is not None}
-    chosen: list[str | None] = [part for part in parts if part in known] if known else [None] * bool(parts)
-    return state.store.read_rejected(asset.key, chosen).height

@@ -24,6 +24,7 @@ from sqlalchemy.event import listens_for
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.resources.history import home_of
 from gateau_dagster.storage.failures import explained_by_system
 from gateau_dagster.storage.local import check_regular, create_local, fill_with, replace_local
 
@@ -55,12 +56,6 @@ run_launcher:               # Dagster's own, which also terminates the runs of `
   module: gateau_dagster.assets.runs.run_launcher
   class: RunLauncher
 """
-
-
-def home_of(config: Config) -> Path:
-    """Return DAGSTER_HOME or a folder beside the configuration as an absolute path; it need not exist."""
-    named = os.environ.get("DAGSTER_HOME") or config.work_folder / "dagster"
-    return Path(os.path.expanduser(named)).absolute()  # noqa: PTH111  as Dagster does: ~nobody is a name like others
 
 
 def prepare_home(config: Config) -> Path:
@@ -204,6 +199,12 @@ def _wait_for_no_disk(connection: Any, _: object) -> None:
     # Dagster's files have a write-ahead log, so this risks no damage. After a power failure the last events may be
     # missing. The store has the results, and the next run records them again.
     connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def records_folder(instance: DagsterInstance) -> Path | None:
+    """Return the folder of all of an instance's records; None unless they are in SQLite files."""
+    data = instance.get_ref().storage_data
+    return Path(data.config_dict["base_dir"]) if data is not None and data.class_name == _SQLITE else None
 
 
 def _check_addressable(reference: InstanceRef, home: Path) -> None:

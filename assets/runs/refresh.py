@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dagster import DagsterInstance, DagsterRun, RunsFilter
 
+from gateau_dagster.assets.runs.history import remember_records
 from gateau_dagster.assets.runs.instance import open_instance, open_log
 from gateau_dagster.assets.runs.launching import (
     WORK_JOBS,
@@ -82,7 +83,9 @@ def run_refresh(config: Config, config_file: str, *, until: str | None, plan: Pl
     """
     configuration = ConfigurationResource(config_file=config_file)
     with open_instance(config) as instance, open_log(instance):
-        return _Refresh(instance, configuration, until).done(plan)
+        result = _Refresh(instance, configuration, until).done(plan)
+    remember_records(config)
+    return result
 
 
 def refresh(

@@ -1,11 +1,13 @@
 """`gateau run`: plan, run with a progress bar, and print the results."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from gateau_dagster.assets.runs.refresh import Refreshed, run_refresh
 from gateau_dagster.cli.display import (
     RunDisplay,
     as_line,
@@ -17,17 +19,23 @@ from gateau_dagster.cli.display import (
 from gateau_dagster.cli.plan import show_plan, show_response_share, show_unknown
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.errors import gateau_command
+from gateau_dagster.execution import STARTED
 from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.observed import asks_hub, state_of
+from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.resources.history import known_history, records_wanted
 from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.storage import fence
+
+if TYPE_CHECKING:
+    from gateau_dagster.assets.runs.refresh import Refreshed
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
@@ -41,7 +49,7 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
 
 
 def _run(config: Config, config_file: str, until: str | None) -> None:
-    out, started = console(), time.monotonic()
+    out = console()
 
     def say(text: str) -> None:
         if text != fence.loss():  # the last line reports it
@@ -63,22 +71,34 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
             show_plan(out, state, plan)
         else:
             show_unknown(out, state)
-        with RunDisplay(out, config.work_folder / "progress").shown():
-            result = run_refresh(config, config_file, until=until, plan=plan)
-    _conclude(out, state, until, bool(plan), result, time.monotonic() - started)
+        result = None if not plan and _is_on_record(state) else _refreshed(out, config, config_file, until, plan)
+    _conclude(out, state, until, bool(plan), result)
 
 
-def _conclude(out: Console, state: State, until: str | None, worked: bool, result: Refreshed, seconds: float) -> None:
+def _is_on_record(state: State) -> bool:
+    """Return whether Dagster has on record what the store holds, and no earlier run has to be ended."""
+    known = known_history(state.config)
+    return known is not None and known.on_record == records_wanted(state)
+
+
+def _refreshed(out: Console, config: Config, config_file: str, until: str | None, plan: Plan) -> Refreshed:
+    from gateau_dagster.assets.runs.refresh import run_refresh  # imports Dagster, which takes seconds
+
+    with RunDisplay(out, config.work_folder / "progress").shown():
+        return run_refresh(config, config_file, until=until, plan=plan)
+
+
+def _conclude(out: Console, state: State, until: str | None, worked: bool, result: Refreshed | None) -> None:
     """Print the results of the requested assets only, since the rest of the store may be out of date."""
     asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
-    for note in result.notes:
+    for note in [] if result is None else result.notes:
         out.print(as_line(note))
+    seconds, lost = time.monotonic() - STARTED, [*losses(state, asked)]
     if not worked:
         out.print(f"[green]Everything is up to date[/green] ({seconds:.1f} s).")
     else:
         out.print(f"[green]Done[/green] in {seconds:.0f} s.")
-    lost = [*losses(state, asked)]
-    for line in result.failed_checks:
+    for line in [] if result is None else result.failed_checks:
         if not any(loss.sentence in line for loss in lost):  # it is printed below
             out.print(f"[yellow]![/yellow] {as_line(line)}")
     show_losses(out, (loss for loss in lost if not loss.intended))

@@ -11,16 +11,15 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from gateau_dagster.assets.runs.history import AssetStatus, Records, asset_statuses, recorded_history, runs_at_work
-from gateau_dagster.assets.steps.dead_runs import process_of, process_state
-from gateau_dagster.assets.steps.progress import board_of
 from gateau_dagster.cli.display import WholeTable, as_line, console, left_table
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.leftovers import Leftover, leftovers
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import ProgressBoard
 from gateau_dagster.readable import indented_lines, plural
+from gateau_dagster.resources.history import AssetStatus, History, asset_statuses, known_history
 from gateau_dagster.resources.lease import holder_of, whole_store_lease
 
 _STYLES = {"current": "green", "stale": "yellow", "missing": "dim", "failed": "red"}
@@ -35,25 +34,38 @@ def print_status(config: Config, *, as_json: bool = False) -> None:
         GateauError: the input, the store or Dagster's records cannot be read.
     """
     out, state = console(), state_of(config=config)
-    with recorded_history(config) as instance:
-        if as_json:
-            out.print_json(json.dumps(status_record(state, instance)), ensure_ascii=True)
-            return
-        with out.status("Comparing the store with the configuration"):
-            found = asset_statuses(state, instance)
-        show_status(out, state, found)
-        for line in at_work(config, instance):
-            out.print(as_line(line))
+    history = history_of(state)
+    if as_json:
+        out.print_json(json.dumps(status_record(state, history)), ensure_ascii=True)
+        return
+    with out.status("Comparing the store with the configuration"):
+        found = asset_statuses(state, history)
+    show_status(out, state, found)
+    for line in at_work(config, history):
+        out.print(as_line(line))
 
 
-def status_record(state: State, instance: Records | None) -> dict[str, Any]:
+def history_of(state: State) -> History:
+    """Return Dagster's records, without Dagster if they are known.
+
+    Raises:
+        GateauError: the records cannot be read.
+    """
+    if (known := known_history(state.config)) is not None:
+        return known
+    from gateau_dagster.assets.runs.history import read_history
+
+    return read_history(state.config, state.pipeline.assets)
+
+
+def status_record(state: State, history: History) -> dict[str, Any]:
     """Return the status for programs: `assets` in the order of the data's flow, times in ISO 8601, sizes in bytes."""
-    found = asset_statuses(state, instance)
+    found = asset_statuses(state, history)
     return {
         "store": state.store.root,
         "up_to_date": all(each.standing == "current" for each in found if each.asked_for),
         "assets": [{**asdict(each), "made": each.made and each.made.isoformat()} for each in found],
-        "at_work": [] if instance is None else [run.run_id for run in runs_at_work(instance, state.config)],
+        "at_work": [run.run for run in history.at_work],
     }
 
 
@@ -91,16 +103,17 @@ def _cells(found: AssetStatus) -> list[str]:
     ]
 
 
-def at_work(config: Config, instance: Records | None) -> Iterator[str]:
+def at_work(config: Config, history: History) -> Iterator[str]:
     """Yield a line for each run that has not ended, with its steps."""
-    for run in [] if instance is None else runs_at_work(instance, config):
-        steps = [entry for entry in board_of(config, run.run_id).entries() if not entry.ended]
+    for run in history.at_work:
+        board = ProgressBoard(config.work_folder / "progress" / run.run)
+        steps = [entry for entry in board.entries() if not entry.ended]
         doing = "; ".join(
             f"{entry.step}{f' {entry.done:,.0f}' if entry.unit else ''}"
             f"{f' of {entry.total:,.0f}' if entry.total else ''} {entry.unit}".rstrip()
             for entry in steps
         )
-        yield f"At work: run {run.run_id[:_SHOWN]} of {run.job_name}{f': {doing}' if doing else ''}"
+        yield f"At work: run {run.run[:_SHOWN]} of {run.job}{f': {doing}' if doing else ''}"
 
 
 def size(count: float) -> str:
@@ -131,9 +144,10 @@ def clean_up(config: Config, *, yes: bool, as_json: bool) -> None:
         GateauError: a run is at work, or the store or the input cannot be read.
     """
     out = console()
-    _check_idle(config)
+    state = state_of(config=config)
+    _check_idle(state)
     with out.status("Looking for what nothing needs"):
-        found = leftovers(state_of(config=config))
+        found = leftovers(state)
     if not as_json:
         _show(found)
     asked = bool(found) and not yes and not as_json and sys.stdin.isatty()
@@ -149,22 +163,18 @@ def clean_up(config: Config, *, yes: bool, as_json: bool) -> None:
         out.print("Nothing was removed." if asked else "Nothing was removed: add --yes to remove these.")
 
 
-def _check_idle(config: Config) -> None:
+def _check_idle(state: State) -> None:
     """Check that no run is at work, here or on another machine.
 
     Raises:
         GateauError: a run is at work.
     """
     advice = "Wait until it ends, or end it: the list would contain what it uses."
-    if holder := holder_of(config):
-        raise GateauError("storage.lease_held", f"{config.located_root} is in use by {holder}. {advice}")
-    with recorded_history(config) as instance:
-        if instance is None:
-            return
-        for run in runs_at_work(instance, config):
-            tag = process_of(instance, run)
-            if tag is None or process_state(tag) != "gone":
-                raise GateauError("storage.lease_held", f"run {run.run_id} of {run.job_name} is at work. {advice}")
+    if holder := holder_of(state.config):
+        raise GateauError("storage.lease_held", f"{state.config.located_root} is in use by {holder}. {advice}")
+    for run in history_of(state).at_work:
+        if not run.gone:
+            raise GateauError("storage.lease_held", f"run {run.run} of {run.job} is at work. {advice}")
 
 
 def _show(found: list[Leftover]) -> None:

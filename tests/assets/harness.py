@@ -20,7 +20,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from gateau_dagster.assets.runs.instance import home_of, open_instance, open_log
+from gateau_dagster.assets.runs.instance import open_instance, open_log
 from gateau_dagster.assets.runs.refresh import Refreshed, refresh
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.assets.steps.event_log import recorded_tags
@@ -31,6 +31,7 @@ from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.history import home_of
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.small_charts import INLINE_LIMIT
 from gateau_dagster.storage import Stamp

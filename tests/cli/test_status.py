@@ -3,24 +3,31 @@
 import io
 import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from gateau_dagster.assets.runs.history import LastRun, asset_statuses, failed_since, recorded_history
-from gateau_dagster.cli.status import ago, show_status, size, status_record
+from gateau_dagster.assets.runs.history import failed_since, history_in, remember_records
+from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG
+from gateau_dagster.cli.status import ago, history_of, show_status, size, status_record
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
-from tests.kit.project import gateau, make_project, sample, write_samples
+from gateau_dagster.resources.history import LastRun, asset_statuses, home_of, known_history, records_wanted
+from tests.kit.project import change_config, gateau, make_project, sample, write_samples
 
 
 def record(file: Path) -> dict[str, Any]:
-    config = load_project(file)
-    with recorded_history(config) as instance:
-        return json.loads(json.dumps(status_record(state_of(config=config), instance)))
+    state = state_of(config=load_project(file))
+    return json.loads(json.dumps(status_record(state, history_of(state))))
 
 
 def by_asset(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -28,10 +35,8 @@ def by_asset(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def shown(file: Path) -> list[str]:
-    config, text = load_project(file), io.StringIO()
-    state = state_of(config=config)
-    with recorded_history(config) as instance:
-        show_status(Console(file=text, width=200), state, asset_statuses(state, instance))
+    state, text = state_of(config=load_project(file)), io.StringIO()
+    show_status(Console(file=text, width=200), state, asset_statuses(state, history_of(state)))
     return text.getvalue().splitlines()
 
 
@@ -93,6 +98,39 @@ def test_after_a_run_and_an_edit(whole_run: Path, tmp_path: Path) -> None:
     lines = shown(file)
     assert any(line.startswith("raw_long_sft ") and "1 of 4" in line for line in lines)
     assert any(line.startswith("! raw_long_sft: changed") for line in lines)
+
+
+def test_what_is_remembered_of_dagster_is_what_dagster_has_on_record(whole_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole_run.parent, tmp_path / "project")
+    file = tmp_path / "project" / "gateau.yaml"
+    state = state_of(config=load_project(file))
+    config, home = state.config, home_of(state.config)
+
+    begun = list[DagsterRun]()
+    other = dg.AssetMaterialization(["cam"], partition="0", tags={DATA_VERSION_TAG: "another"})
+    # A change, and whether the records before it can be remembered: a run at work may die without an event.
+    changes: tuple[tuple[Callable[[DagsterInstance], object], bool], ...] = (
+        (lambda _: None, True),
+        (lambda instance: instance.report_runless_asset_event(other), True),
+        (lambda instance: begun.append(create_run_for_test(instance, status=DagsterRunStatus.STARTED)), True),
+        (lambda _: None, False),
+        (lambda instance: instance.report_run_failed(begun[0]), False),
+        (lambda _: (home / "dagster.yaml").write_text((home / "dagster.yaml").read_text() + "\n"), True),
+    )
+    for number, (change, is_known) in enumerate(changes):
+        for _ in range(2):
+            remember_records(config)  # the first call records what is missing
+        known = known_history(config)
+        assert (known is not None) == is_known
+        with open_instance(config) as instance:
+            read = history_in(instance, config, state.pipeline.assets)
+            assert known in (None, replace(read, on_record=records_wanted(state)))
+            change(instance)
+        assert known_history(config) == (None if number else known)
+    remember_records(config)
+    assert known_history(config) is not None
+    change_config(file, selection={"fraction": 0.5})
+    assert known_history(load_project(file)) is None
 
 
 @pytest.mark.long

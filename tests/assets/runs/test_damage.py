@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.resources.history import History, asset_statuses
 from gateau_dagster.storage import Store, documents, store
 from gateau_dagster.storage.documents import fetched_folder
 from gateau_dagster.storage.store import DamagedTableError
@@ -29,7 +29,7 @@ def flip(file: Path, byte: int) -> None:
 
 def looks(state: State, scratch: Path) -> Iterator[Callable[[], object]]:
     """Yield every reader of a store: the status, and those of each table, its rejects and each model."""
-    yield lambda: asset_statuses(state, None)
+    yield lambda: asset_statuses(state, History())
     for asset in state.pipeline.assets:
         for part in state.pipeline.partitions(asset.key):
             if Path(state.store.address(asset.key, part)).exists():

@@ -12,7 +12,7 @@ import pytest
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from sqlalchemy.exc import OperationalError
 
-from gateau_dagster.assets.runs.history import recorded_history
+from gateau_dagster.assets.runs.history import read_history
 from gateau_dagster.assets.runs.instance import open_instance, open_log, prepare_home
 from gateau_dagster.config import Config
 from tests.kit.error_codes import refused
@@ -113,8 +113,8 @@ def test_a_folder_in_the_place_of_a_file_and_a_file_in_that_of_the_home(config: 
     home.write_text("")
     with refused("dagster.home", match="File exists"):
         open_instance(config)
-    with refused("dagster.home", match="File exists"), recorded_history(config):
-        pass
+    with refused("dagster.home", match="File exists"):
+        read_history(config, [])
 
 
 PARTS = dg.StaticPartitionsDefinition(["a", "b", "c"])

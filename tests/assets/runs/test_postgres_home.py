@@ -8,11 +8,11 @@ import pytest
 import yaml
 from dagster import DagsterInstance
 
-from gateau_dagster.assets.runs.history import recorded_history
 from gateau_dagster.assets.runs.instance import open_instance, prepare_home, with_postgres
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.resources.history import known_history
 from tests.kit.error_codes import refused
 from tests.kit.postgres_server import PASSWORD, USER, PostgresServer
 from tests.kit.project import make_project
@@ -67,8 +67,9 @@ def test_a_machine_that_has_never_run_sees_what_another_one_has_recorded(
     with open_instance(config) as instance:
         instance.run_storage.set_cursor_values({"seen": "there"})
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "another home"))
-    with recorded_history(config) as records:
-        assert records is not None and records.run_storage.get_cursor_values({"seen"}) == {"seen": "there"}
+    assert known_history(config) is None
+    with open_instance(config) as records:
+        assert records.run_storage.get_cursor_values({"seen"}) == {"seen": "there"}
 
 
 @pytest.mark.parametrize("form", ["a URL", "its parts", "the name in homes of version 0.1"])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.cli.plan import print_plan
 from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.features.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
@@ -18,6 +17,7 @@ from gateau_dagster.features.synthesis.forecast import planned_synthesis
 from gateau_dagster.features.synthesis.scripted_generator import ScriptedGenerator
 from gateau_dagster.pipeline.checks import checked_plan, checks_of
 from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.resources.history import History, asset_statuses
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.cli.command import Command
 from tests.features.synthesis.test_pipeline import COUNT, project, table
@@ -68,7 +68,7 @@ def all_ways_say(pipeline: Pipeline, match: str) -> None:
         "plan": lambda: print_plan(config, None),
         "plan --until": lambda: print_plan(config, SYNTHETIC_SAMPLES),
         "validate": lambda: print_validation(config),
-        "status": lambda: asset_statuses(pipeline.state(), pipeline.instance),
+        "status": lambda: asset_statuses(pipeline.state(), History()),
         "Python": lambda: checked_plan(pipeline.state()),
         "Materialize": checks_of(pipeline.state()).check_accepted,
     }
@@ -93,7 +93,7 @@ def test_the_yield_is_said_and_another_generator_is_asked(tmp_path: Path, server
         assert planned is not None and planned.candidates > 9 and planned.measured is None
         assert plan.of(QUESTIONS_TABLE) and not [each for each in checks_of(state).warnings if " 0 " in each]
         print_plan(pipeline.config, None)
-        waiting = {each.asset: each.standing for each in asset_statuses(state, pipeline.instance)}
+        waiting = {each.asset: each.standing for each in asset_statuses(state, History())}
         assert (waiting["raw_long_sft"], waiting["synthetic/passages"]) == ("missing", "current")
         pipeline.refresh("raw_long_sft")
         assert table(pipeline.state(), SYNTHETIC_SAMPLES).height == pipeline.state().read("raw_long_sft").height > 0
