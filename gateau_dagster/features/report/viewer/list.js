@@ -2,7 +2,8 @@
 
 const ROWS = 50;
 const state = {
-  order: "rank", ranking: 0, source: null, choice: "all", low: null, high: null, text: "", found: null, page: 0,
+  order: "rank", ranking: 0, source: null, choice: "all", low: null, high: null, responseLow: null, responseHigh: null,
+  text: "", found: null, page: 0,
 };
 let rows = new Uint32Array();
 let asked = 0;

@@ -17,12 +17,20 @@ function byValue(values, largestFirst = true) {
   return rows.sort((a, b) => (largestFirst ? keys[b] - keys[a] : keys[a] - keys[b]) || a - b || 0);
 }
 
+/** For each row, the place of its name among all names in alphabetical order. */
+function alphabeticalPlaces(names, numbers) {
+  const places = new Map([...names.keys()].sort((a, b) => (names[a] < names[b] ? -1 : 1)).map((name, place) => [name, place]));
+  return numbers.map((number) => places.get(number));
+}
+
 const ORDERS = {
   rank: async (state) => byRank((await ranking(state.ranking)).rank),
   disputed: async () => byValue(await disputes()),
   longest: async () => byValue(index.context),
   shortest: async () => byValue(index.context, false),
   response: async () => byValue(index.response),
+  briefest: async () => byValue(index.response, false),
+  source: async () => byValue(alphabeticalPlaces(index.sources, index.source), false),
   id: async () => Uint32Array.from(index.ids.keys()).sort((a, b) => (index.ids[a] < index.ids[b] ? -1 : 1)),
 };
 
@@ -53,16 +61,15 @@ async function listed(state) {
   const texts = wanted ? await openings() : null;
   const [kind, name] = state.choice.split(" ");
   const chosen = kind === "depends" ? dependingOn(name) : CHOICES[kind];
-  const within = (row) => {
-    const length = index.context[row] ?? 0;
-    return (state.low === null || length >= state.low) && (state.high === null || length <= state.high);
-  };
+  const within = (length, low, high) => (low === null || length >= low) && (high === null || length <= high);
   const spoken = (row) =>
     state.found?.has(row) ||
     index.ids[row].toLowerCase().includes(wanted) || texts[row].toLowerCase().includes(wanted);
   return rows.filter((row) =>
     (state.source === null || index.source[row] === state.source) &&
-    chosen(row, rank) && within(row) && (!wanted || spoken(row)));
+    chosen(row, rank) && (!wanted || spoken(row)) &&
+    within(index.context[row] ?? 0, state.low, state.high) &&
+    within(index.response[row] ?? 0, state.responseLow, state.responseHigh));
 }
 
 /** Rows whose texts hold `wanted`, page by page; `progress` is told how far it is and says whether to go on. */

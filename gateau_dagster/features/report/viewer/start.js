@@ -13,18 +13,29 @@ function fillControls() {
   const depends = Object.keys(index.depends).map((name) => option(`depends ${name}`, name));
   if (depends.length) byId("choice").append(make("optgroup", { label: "The response depends on" }, ...depends));
   byId("unit").textContent = index.unit;
-  byId("response-unit").textContent = index.unit;
+  byId("response-unit").textContent = byId("lengths-unit").textContent = index.unit;
 }
 
 function readControls() {
   const number = (id) => (byId(id).value === "" ? null : Number(byId(id).value));
   Object.assign(state, {
     order: byId("order").value, ranking: Number(byId("ranking").value), source: number("source"),
-    choice: byId("choice").value, low: number("low"), high: number("high"), page: 0,
+    choice: byId("choice").value, low: number("low"), high: number("high"),
+    responseLow: number("response-low"), responseHigh: number("response-high"), page: 0,
   });
+  for (const head of document.querySelectorAll("[data-orders]")) {
+    if (!head.dataset.orders.split(" ").includes(state.order)) head.removeAttribute("aria-sort");
+    else head.setAttribute("aria-sort", ["longest", "response"].includes(state.order) ? "descending" : "ascending");
+  }
   if (state.text !== byId("text").value) Object.assign(state, { text: byId("text").value, found: null });
   byId("all-texts").disabled = !state.text.trim();
   byId("about").textContent = index.rankings[state.ranking]?.title ?? "";
+}
+
+/** Sorts by a column; a second click on a column of lengths turns the order round. */
+function sortBy(head) {
+  const orders = head.dataset.orders.split(" ");
+  byId("order").value = orders[(orders.indexOf(state.order) + 1) % orders.length];
 }
 
 let searching = null;
@@ -85,6 +96,9 @@ function listen() {
   byId("controls").addEventListener("reset", () => setTimeout(changed));
   byId("text").addEventListener("input", () => { clearTimeout(pause); pause = setTimeout(changed, 150); });
   byId("all-texts").addEventListener("click", guarded(searchAll));
+  for (const head of document.querySelectorAll("[data-orders]")) {
+    head.firstChild.addEventListener("click", () => { sortBy(head); changed(); });
+  }
   for (const button of document.querySelectorAll("[data-jump]")) {
     button.addEventListener("click", guarded(() => jump(button.dataset.jump)));
   }

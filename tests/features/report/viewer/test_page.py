@@ -129,6 +129,24 @@ def test_other_orders(page: Page, given: ReportInputs) -> None:
     expect(page.locator("#rows td.score").last).to_have_text("–")
 
 
+def test_a_click_on_a_column_sorts_by_it_and_a_second_one_turns_lengths_round(page: Page) -> None:
+    def column(name: str) -> list[str]:
+        return page.locator(f"#rows td.{name}").all_inner_texts()
+
+    for name in ("context", "response"):
+        for direction in ("descending", "ascending", "descending"):
+            page.get_by_role("columnheader", name=name).get_by_role("button").click()
+            expect(page.locator(f"th.{name}")).to_have_attribute("aria-sort", direction)
+            lengths = [int(text.replace(",", "")) for text in column(name) if text != "–"]
+            assert lengths == sorted(lengths, reverse=direction == "descending")
+            assert name == "response" or lengths[0] != lengths[-1]
+    page.get_by_role("columnheader", name="source").get_by_role("button").click()
+    expect(page.locator("th[aria-sort]")).to_have_text("source")
+    assert column("source") == sorted(column("source"))
+    page.get_by_role("columnheader", name="rank").get_by_role("button").click()
+    expect(page.locator("#order")).to_have_value("rank")
+
+
 @pytest.mark.long
 def test_by_source_by_length_and_by_what_became_of_it(page: Page, given: ReportInputs) -> None:
     where = page.locator("#where")
@@ -142,6 +160,12 @@ def test_by_source_by_length_and_by_what_became_of_it(page: Page, given: ReportI
     page.locator("#low").press("Enter")
     longer = far.filter(pl.col("context_tokens") >= 2000).height
     expect(where).to_have_text(f"1–{longer} of {longer} samples")
+    page.locator("#low").fill("")
+    shortest = far["response_tokens"].min()
+    page.locator("#response-high").fill(str(shortest))
+    page.locator("#response-high").press("Enter")
+    brief = far.filter(pl.col("response_tokens") <= shortest).height
+    expect(where).to_have_text(f"1–{min(brief, 50)} of {brief} samples")
     page.get_by_role("button", name="Reset").click()
     expect(where).to_have_text("1–50 of 130 samples")
 
