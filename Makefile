@@ -122,8 +122,8 @@ benchmark-selection: $(VENV)/.run-installed  ## how well every method finds know
 FOLD ?= report
 SIZES ?= 1024/256
 SIZE ?= cpu
-benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SIZES="1024/256 1024/512"] [SEEDS="0 1 2 3"] [FOLD=choose]; resumable
-	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --fold $(FOLD) --sizes $(SIZES) $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_$(FOLD).json
+benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SIZES="1024/256 1024/512"] [SEEDS="0 1 2 3"] [FOLD=choose] [TEMPLATES="gateau chat"]; resumable
+	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --fold $(FOLD) --sizes $(SIZES) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(TEMPLATES),--template $(TEMPLATES)) --out $(BENCHMARKS)/real_$(if $(TEMPLATES),templates_)$(FOLD).json
 
 benchmark-lengths: $(VENV)/.run-installed  ## scores against the response's length: MODEL=folder NQ=questions [FOLD=choose]; resumable
 	@$(BIN)/python benchmarks/response_length.py --nq "$(NQ)" --model "$(MODEL)" --fold $(FOLD) --out $(BENCHMARKS)/response_length_$(FOLD).json

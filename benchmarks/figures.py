@@ -99,6 +99,14 @@ def real_text(measured: Json) -> dict[str, Any]:
     return found
 
 
+def real_templates(measured: Json) -> dict[str, Any]:
+    """Shorten what real_selection.py wrote with two templates: keep AUROC of the default over all kinds."""
+    found = _results(
+        measured, lambda result: {"samples": result["samples"], AUROC: result["figures"][ROBUST][ALL][AUROC]}
+    )
+    return found | {"between_templates": shortened(measured["between_templates"])}
+
+
 def response_length(measured: Json) -> dict[str, Any]:
     """Shorten what response_length.py wrote."""
     kept = ("settings", "machine", "samples", "far", "figures", "difference", "evidence")
@@ -170,6 +178,7 @@ def effect(measured: Json) -> dict[str, Any]:
 # A benchmark's file: the name of the shortened one, and how it is shortened.
 SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "real_report.json": ("real_text", real_text),
+    **{f"real_templates_{half}.json": (f"real_templates_{half}", real_templates) for half in ("choose", "report")},
     "real_dependencies.json": ("real_dependencies", real_dependencies),
     **{f"real_long_{name}.json": (f"real_long_{name}", real_text) for name in ("SmolLM2", "Gemma-3")},
     **{f"response_length_{half}.json": (f"response_length_{half}", response_length) for half in ("choose", "report")},
@@ -302,6 +311,18 @@ def _few(by_setting: Mapping[str, Any]) -> dict[str, Any]:
 def _of_models(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results of single models."""
     return {setting: result for setting, result in results.items() if not setting.startswith(TOGETHER)}
+
+
+@table_of("real_templates_choose", "real_templates_report")
+def templates(*halves: Json) -> str:
+    """Return AUROC of the default by template and half of the questions, and the difference."""
+    rows = []
+    for measured in halves:
+        for other, change in measured["between_templates"].items():
+            pair = [measured["results"][name] for name in (other.partition(", ")[0], other)]
+            half, values = measured["settings"]["fold"], [estimate_text(each[AUROC]) for each in pair]
+            rows.append([f"`{half}`", pair[0]["samples"], *values, _to(change)])
+    return _table(["half", "samples", "`gateau`", "`chat`", "`chat` minus `gateau`"], rows)
 
 
 @table_of("real_text", "synthetic")

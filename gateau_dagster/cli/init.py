@@ -35,6 +35,8 @@ from gateau_dagster.storage.local import check_apart
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
 
+    from gateau_dagster.models.model_facts import ModelFacts
+
 GOALS = {
     "select": "choose samples; train nothing",
     "train": "choose samples, train the model on them, and evaluate it",
@@ -44,6 +46,7 @@ SCHEMA_FILE = ".gateau/gateau.schema.json"
 IGNORE_FILE = ".gitignore"
 _WRITTEN = (USUAL_FILE, SCHEMA_FILE, IGNORE_FILE)
 _PER_SHARD, _MOST_SHARDS = 250, 256
+_MOST_SOURCES = 20  # in a comment
 _SEGMENT, _NEAR_SEGMENTS = 128, 4  # tokens of a segment, and the fewest segments that should be near
 _LONGEST = 65_536  # proposed where neither data nor model says less
 _IGNORED = ("/.gateau/", "/gateau_store/")
@@ -191,10 +194,12 @@ def proposed_text(folder: Path, answers: Answers) -> str:
         "scoring:",
         f"  max_length: {length.value}  # {length.reason}",
         f"  segment_length: {segment.value}  # {segment.reason}",
+        f"  template: {looked.template.value}  # {looked.template.reason}",
         f"  dtype: {looked.dtype.value}  # {looked.dtype.reason}",
         f"  device: {answers.device}",
         "# auto: as many far samples as the use needs (rule mix) if the forecast says that it pays, else random ones",
         "# evidence: the segments that each response depends on, in the table evidence and in selected_subset",
+        *_ground_truth_lines(index.accepted["source"].unique().sort().to_list()),
         "selection: {rule: auto, fraction: 0.1, evidence: true}  # or count: 1000; or budget, in tokens",
         *_training_lines(answers, int(length.value), str(looked.dtype.value)),
     ]
@@ -211,6 +216,14 @@ def _is_valid(folder: Path, text: str, line: str) -> bool:
     except GateauError:
         return False
     return True
+
+
+def _ground_truth_lines(sources: list[str]) -> Iterator[str]:
+    """Yield a comment that offers `selection.ground_truth`, if there are several sources."""
+    if 1 < len(sources) <= _MOST_SOURCES:
+        names = yaml.safe_dump(sources, default_flow_style=True, width=10_000).strip()
+        yield "# ground_truth: sources whose samples are known to need far text; the report then measures the ranking"
+        yield f"#   sources here: {names}"
 
 
 def _training_lines(answers: Answers, length: int, dtype: str) -> Iterator[str]:
@@ -243,6 +256,7 @@ class _Look:
     max_length: Proposal
     window: Proposal
     segment_length: Proposal
+    template: Proposal
     dtype: Proposal
 
     @classmethod
@@ -266,6 +280,7 @@ class _Look:
             max_length=length,
             window=window,
             segment_length=Proposal(value=segment, reason="as in the paper" if segment == _SEGMENT else why),
+            template=_template(known),
             dtype=_dtype(state.config, known.config),
         )
 
@@ -300,6 +315,17 @@ def _window(usual: int, own: int | None, counted: str) -> Proposal:
     return Proposal(
         value=quarter, reason=f"about a quarter of the {usual:,} tokens that theta_B reads of a usual prompt{counted}"
     )
+
+
+def _template(model: ModelFacts) -> Proposal:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return Proposal(value="gateau", reason="plain text; chat shows samples in the model's chat form, if it has one")
+    if tokenizer.chat_template:
+        return Proposal(
+            value="chat", reason="the model's own chat form; gateau is plain text, which ranks equally well"
+        )
+    return Proposal(value="gateau", reason="plain text: the model has no chat template")
 
 
 def _dtype(config: Config, model: PreTrainedConfig | None) -> Proposal:

@@ -12,6 +12,7 @@ from gateau_dagster.cli.init import GOALS, Answers, ask
 from gateau_dagster.pipeline.project import configuration_schema, load_project
 from tests.cli.command import Command
 from tests.kit.project import sample, write_model, write_samples
+from tests.kit.tiny_models import tokenizer
 
 
 @pytest.fixture
@@ -63,6 +64,21 @@ def test_the_proposed_lengths_fit_prompts_and_model(command: Command, tmp_path: 
     assert config.long_sft.shards == 3
     text = (tmp_path / "gateau.yaml").read_text()
     assert "the start is cut" in text and "its own window" in text and "600 usable samples" in text
+
+
+def test_the_template_follows_the_model_and_the_sources_are_offered_as_ground_truth(
+    command: Command, tmp_path: Path, sources: Path
+) -> None:
+    (sources / "model" / "chat_template.jinja").unlink()
+    command(*options(sources))
+    text = (tmp_path / "gateau.yaml").read_text()
+    assert "template: gateau  # plain text: the model has no chat template" in text and "ground_truth" in text
+    write_model(sources / "model", seed=2, tokenizer=tokenizer())
+    write_samples(sources / "long.jsonl", [sample(number) | {"source": "a"} for number in range(6)])
+    command(*options(sources, "--force"))
+    assert load_project(tmp_path / "gateau.yaml").scoring.template == "chat"
+    assert "ground_truth" not in (tmp_path / "gateau.yaml").read_text(), "one source"
+    assert command("validate")[0] == 0
 
 
 def test_relative_paths_start_at_the_new_folder(
