@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_NAMES = 30  # listed in a message
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ud800-\udfff]")
 """Control characters except tab and line feed, marks that turn the direction of text, line separators, surrogates."""
 
@@ -37,10 +38,11 @@ class EscapedRecords(logging.Formatter):
 
 
 def nearest_name(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
-    """Return "did you mean a?" if a known name is similar to an unknown one, else "there are a, b, c"."""
+    """Return "did you mean a?" if a known name is similar to an unknown one, else "there are a, b, c", at most 30."""
     names = [*known]
     near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names) or 'none'}"
+    shown = names if len(names) <= _NAMES else [*names[:_NAMES], f"{len(names) - _NAMES:,} more"]
+    return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(shown) or 'none'}"
 
 
 def indented_lines(text: str) -> str:

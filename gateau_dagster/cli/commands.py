@@ -3,6 +3,7 @@
 # Why imports are inside the commands: Dagster and transformers take seconds to import. `gateau --help`, `gateau
 # explain` and a misspelt option should answer at once.
 
+import difflib
 import io
 import json
 import logging
@@ -30,7 +31,7 @@ from gateau_dagster.errors import (
     redacted,
 )
 from gateau_dagster.execution.interruption import INTERRUPTED
-from gateau_dagster.readable import escaped_controls, indented_lines, nearest_name
+from gateau_dagster.readable import escaped_controls, indented_lines
 from gateau_dagster.registry import distinct, feature_files, feature_parts
 
 _CONFIG_HELP = (
@@ -364,8 +365,9 @@ def explain(code: str | None) -> None:
         return
     name = code.strip("[]")
     if name not in known:
-        alike = [each for each in known if each.split(".")[0] == name.split(".")[0]] or known
-        raise GateauError("explain.code", f"there is no error code {name!r}; {nearest_name(name, alike)}")
+        near = difflib.get_close_matches(name.lower(), known, n=3)
+        meant = f"; did you mean {', '.join(near)}?" if near else "."
+        raise GateauError("explain.code", f"there is no error code {name!r}{meant} `gateau explain` lists all")
     for part in (name, f"Cause: {known[name]['cause']}", f"Cure:  {known[name]['cure']}"):
         click.echo(textwrap.fill(part, subsequent_indent=" " * 7))
 
