@@ -49,6 +49,7 @@ from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.feature import features
 from gateau_dagster.pipeline.plan import Plan, Work
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
 
 EVERYTHING = "everything"
@@ -94,7 +95,8 @@ def work_run(state: State, whole: Plan) -> WorkRun:
             plan = Plan(work=[work for work in plan.work if work.asset in needed]).before(own)
             job = each.job if plan.work[0].asset in own else EVERYTHING
             break
-    tags = {PLAN_TAG: f"{len(plan.work)} assets"}
+    last, others = plan.work[-1].asset, len(plan.work) - 1
+    tags = {PLAN_TAG: f"{last}, after {plural(others, 'other asset')}" if others else last}
     stale = {part for work in plan.work for part in work.partitions}
     found = [part for keys in state.pipeline.partition_sets.values() for part in keys if part in stale]
     ends = {_RANGE_START: found[0], _RANGE_END: found[-1]} if found else {}

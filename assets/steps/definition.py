@@ -141,11 +141,10 @@ class _Making:
         return found
 
     def _common(self, asset: Asset) -> dict[str, Any]:
-        description = asset.description or asset.summary
         return {
             "group_name": group_name(self.config, asset.shown_group),
             "kinds": set(asset.kinds),
-            "description": description if asset.shown_group == asset.group else f"`{asset.key}`: {description}",
+            "description": asset.description or asset.summary,
             "code_version": self.pipeline.code_versions[asset.key],
             **catalogued(self.config, asset, self.functions[asset.maker]),
         }
