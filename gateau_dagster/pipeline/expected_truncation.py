@@ -79,8 +79,8 @@ class ExpectedTruncation:
         if self.unscorable:
             samples = plural(self.unscorable, "sample")
             found.append(
-                f"models.{self.model}: about {samples} will be rejected, for instruction and response alone are longer "
-                f"than allowed: {self.truncation.limit}"
+                f"models.{self.model}: about {samples} will be rejected, because instruction and response alone are "
+                f"longer than allowed: {self.truncation.limit}"
             )
         return found
 
