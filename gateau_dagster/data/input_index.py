@@ -57,16 +57,19 @@ class InputIndex:
         return contexts_among(self.accepted)
 
     def repeats(self, *, kept: bool) -> list[str]:
-        """Return a sentence if samples hold the texts of another one under another id; each is scored.
+        """Return a sentence if samples have the texts of an earlier sample under another id; each is scored.
 
         `kept`: whether they can be chosen together.
         """
-        again = self.accepted.sort("sample_id").filter(~pl.col("digest").is_first_distinct())
+        in_order = self.accepted.sort("file", "record", maintain_order=True)
+        again = in_order.filter(~pl.col("digest").is_first_distinct())
         if again.is_empty():
             return []
-        name = again["sample_id"][0]
-        known = self.accepted.filter(pl.col("digest") == again["digest"][0])["sample_id"].min()
+        name, digest = again["sample_id"][0], again["digest"][0]
+        earlier = in_order.filter(pl.col("digest") == digest)["sample_id"][0]
         share = percentage(again.height / self.accepted.height)
+        count = f"{again.height:,} of {plural(self.accepted.height, 'sample')} ({share})"
+        repeat = "repeats" if again.height == 1 else "repeat"
         what = "All are scored, and one of each can be chosen: selection.duplicates: keep would allow all"
         if kept:
             what = (
@@ -74,8 +77,8 @@ class InputIndex:
                 "selection.duplicates: one"
             )
         return [
-            f"long_sft.path: {again.height:,} of {plural(self.accepted.height, 'sample')} ({share}) hold the texts of "
-            f"another one under another id, as {name} those of {known}. {what}"
+            f"long_sft.path: {count} {repeat} the texts of an earlier one under another id (the first: {name} repeats "
+            f"{earlier}). {what}"
         ]
 
     @cached_property
@@ -92,7 +95,7 @@ class InputIndex:
             "long_sft.turns: last"
         )
         begin = "conversation begins" if count == 1 else "conversations begin"
-        return [f"long_sft.path: {count:,} {begin} another one, as {first} that of {longer}. {what}."]
+        return [f"long_sft.path: {count:,} {begin} another one (the first: {first} begins {longer}). {what}."]
 
     @cached_property
     def instructions(self) -> dict[str, int]:

@@ -135,7 +135,7 @@ def test_the_same_texts_under_other_ids_are_said(tmp_path: Path) -> None:
     assert found.accepted.height == 5
     for kept, what in ((False, "one of each can be chosen"), (True, "trained on together")):
         (said,) = found.repeats(kept=kept)
-        assert "2 of 5 samples (40 %)" in said and "as y those of a." in said and what in said
+        assert "2 of 5 samples (40 %)" in said and "(the first: a repeats y)." in said and what in said
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,9 +241,8 @@ def test_a_conversation_that_begins_another_is_left_out_or_said(tmp_path: Path) 
         loaded = load_index(tmp_path / "i.parquet")
         assert loaded is not None and loaded.beginnings == index.beginnings
         said = " ".join([*loaded.beginnings, *loaded.repeats(kept=False)])
-        assert ("as parent that of fork" in said) == (way != "each") and ("as parent#1 those of fork#1" in said) == (
-            way == "each"
-        )
+        assert ("(the first: parent begins fork)" in said) == (way != "each")
+        assert ("(the first: fork#1 repeats parent#1)" in said) == (way == "each")
         assert sum(table.height for _, table, _ in read_shards(config, loaded, [0])) == usable
     one = [{"role": role, "content": role} for role in ("user", "assistant") * 2]
     exchange = [{"id": "one", "messages": one[:2]}, {"id": "two", "messages": one}, explicit("a")]
