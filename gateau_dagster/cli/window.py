@@ -6,7 +6,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def print_windows(config: Config, windows: Sequence[int], file: Path | None, *, 
         out.print_json(json.dumps(asdict(found)), ensure_ascii=True)
         return
     say_if_out_of_date(out, state, [PRESETS_TABLE], require_current=False)
-    columns = ("far text", "depend on it", "too long", "chosen", "of them far", "in common", "Jaccard", "to score")
+    columns = ("far text", "depend", "too long", "chosen", "far", "same", "Jaccard", "to score")
     table = left_table("window", right=columns)
     for point in (found.stored, *found.points):
         name = "full" if point.window is None else f"{point.window:,}"
@@ -72,11 +72,12 @@ def print_windows(config: Config, windows: Sequence[int], file: Path | None, *, 
     explain_in_grey(
         out,
         [
-            f"Of {plural(found.samples, 'sample')}: with far segments, and whose response depends on one. "
-            "These counts are exact.",
-            "Choices are estimates, but for the stored one: the largest near probability of theta_B stands for that of "
-            "theta_A. In common: the share of the stored choice.",
-            "To score: tokens that theta_A reads to make it exact. Set models.short.window, then "
+            f"Of {plural(found.samples, 'sample')}: far text, those with far segments; depend, those whose response "
+            "depends on one; too long, those that theta_A cannot score. These counts are exact.",
+            "Chosen: an estimate, except for the stored choice. The largest near probability of theta_B stands for the "
+            "probability by theta_A. Far: those that depend on far text. Same: the share of the stored choice.",
+            f"Chosen by rule {config.selection.rule}{_taken(found) if config.selection.rule == 'auto' else ''}.",
+            "To score: tokens that theta_A reads to make the choice exact. Set models.short.window, then "
             f"`{gateau_command('run')}`; theta_B reads nothing.",
         ],
     )
@@ -93,7 +94,7 @@ def window_sweep(state: State, windows: Sequence[int]) -> WindowSweep:
             "the choice at other windows is estimated for selection.method gateau with preset robust only: other "
             "rankings read more of theta_A. Set models.short.window and run: theta_B reads nothing for it",
         )
-    short, long = (state.read(asset, READ_COLUMNS[asset]) for asset in (_SHORT, _LONG))
+    long = state.read(_LONG, READ_COLUMNS[_LONG])
     made = state.stamp(CAM, state.shards[0])
     present = None if made is None else made.inputs["settings"].get(WINDOW_SETTINGS[1])
     usual = present or config.scoring.max_length
@@ -101,12 +102,12 @@ def window_sweep(state: State, windows: Sequence[int]) -> WindowSweep:
     asked = sorted({*(windows or usual_windows)})
     # By shard, since the probabilities of all samples may not fit into memory. The first column of each is the present.
     stored, *others = zip(*(_columns(state, shard, present, asked) for shard in state.shards), strict=True)
-    now = chosen_samples(state, recipe).chosen["sample_id"]
+    now = chosen_samples(state, recipe)
 
     def point(window: int | None, parts: Sequence[_Columns], *, estimated: bool) -> WindowPoint:
         cam, kinds = (pl.concat(each) for each in zip(*parts, strict=True))
         fitting = cam.filter("fits")
-        chosen = now.clear() if estimated else now
+        choice = replace(now, chosen=now.chosen.clear()) if estimated else now
         if estimated and fitting.height:  # a window may be too short for all
             scores = combine(
                 fitting.select(READ_COLUMNS[_SHORT]),
@@ -115,23 +116,26 @@ def window_sweep(state: State, windows: Sequence[int]) -> WindowSweep:
                 preset="robust",
                 alpha=config.selection.alpha,
             ).select("sample_id", "score", "rank")
-            chosen = chosen_samples(state, recipe, kinds, _AtWindow(state, kinds), scores).chosen["sample_id"]
+            choice = chosen_samples(state, recipe, kinds, _AtWindow(state, kinds), scores)
+        chosen, present_choice = ({*each.chosen["sample_id"]} for each in (choice, now))
         far = {*kinds.filter(pl.col("dependency").is_in(FAR))["sample_id"]}
-        common, either = {*chosen} & {*now}, {*chosen} | {*now}
+        common = len(chosen & present_choice)
         return WindowPoint(
             window=window,
             far_text=int(cam["far_text"].sum()),
             far=len(far),
             too_long=cam.height - fitting.height,
+            rule=choice.taken["rule"],
             chosen=len(chosen),
-            chosen_far=len(far.intersection(chosen)),
-            common=len(common) / max(1, len(now)),
-            jaccard=len(common) / max(1, len(either)),
+            chosen_far=len(far & chosen),
+            common=common / max(1, len(present_choice)),
+            jaccard=common / max(1, len(chosen | present_choice)),
             tokens=int(fitting["seen"].cast(pl.Int64).sum()),
         )
 
     points = (point(window, parts, estimated=True) for window, parts in zip(asked, others, strict=True))
-    return WindowSweep(samples=short.height, stored=point(present, stored, estimated=False), points=tuple(points))
+    samples = sum(cam.height for cam, _ in stored)
+    return WindowSweep(samples=samples, stored=point(present, stored, estimated=False), points=tuple(points))
 
 
 def _columns(state: State, shard: str, present: int | None, windows: Sequence[int]) -> list[_Columns]:
@@ -162,6 +166,14 @@ def _columns(state: State, shard: str, present: int | None, windows: Sequence[in
         )
         found.append((columns, dependence_of(rows, long).select(FORECAST_COLUMNS)))
     return found
+
+
+def _taken(found: WindowSweep) -> str:
+    """Return which rules `auto` takes, and at which windows."""
+    windows: dict[str, list[str]] = {}
+    for point in found.points:
+        windows.setdefault(point.rule, []).append(f"{point.window:,}")
+    return "".join(f"; {rule} at {', '.join(each)}" for rule, each in windows.items())
 
 
 class _AtWindow(Candidates):

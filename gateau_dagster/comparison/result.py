@@ -62,14 +62,15 @@ class WindowPoint:
     """The choice at one window of theta_A in tokens; None: it sees the whole prompt.
 
     far_text, far, too_long: samples with far segments, whose response depends on one, and whose prompt without context
-    does not fit. chosen_far: of the `chosen` samples. common: the share of the stored choice that is chosen. jaccard:
-    common samples divided by those of either choice. tokens: that theta_A reads.
+    does not fit. rule: that chose. chosen_far: of the `chosen` samples. common: the share of the stored choice that is
+    chosen. jaccard: common samples divided by those of either choice. tokens: that theta_A reads.
     """
 
     window: int | None
     far_text: int
     far: int
     too_long: int
+    rule: str
     chosen: int
     chosen_far: int
     common: float
