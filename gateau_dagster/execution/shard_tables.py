@@ -102,18 +102,19 @@ class ShardResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _ShardTable:
-    """A table of a shard: its valid rows, those to derive rows from, and the ids of the samples without either."""
+    """A table of a shard: its valid rows, those to derive rows from, rejects that hold, and the ids of all others."""
 
     partial: RowCheckpoints
     kept: pl.DataFrame
     derivable: pl.DataFrame
+    rejected: pl.DataFrame
     missing: frozenset[str]
 
     @classmethod
     def open(cls, store: Store, shard: str, work: TableWork, samples: pl.DataFrame) -> "_ShardTable":
         partial = checkpoints(store, shard, work)
         kept, previous = partial.load(), store.stamp(work.asset, shard)
-        derivable = kept.clear()
+        derivable, rejected = kept.clear(), rejected_frame([])
         # A row does not say what computed it. The stamp does, once for the whole table.
         with suppress(DamagedTableError):  # it is about to be replaced
             if previous is not None and previous.scorer == work.stamp.scorer:
@@ -121,13 +122,21 @@ class _ShardTable:
                 kept = pl.concat([kept, store.read(work.asset, shard)], how="diagonal")
             elif previous is not None and work.derivation is not None and work.derivation.fits(previous, work.stamp):
                 derivable = work.derivation.possible(store.read(work.asset, shard))
+                # Another memory, or another text, may give such a sample a row.
+                if not previous.lacking and _data(previous) == _data(work.stamp):
+                    rejected = store.read_rejected(work.asset, [shard])
         # Rows of an interrupted run and of the previous table, by the same scorer from the same content. A row may be
         # there twice: in the previous table and in a group, or from two workers. Either is right.
         kept = kept.join(samples, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
         derivable = derivable.join(samples, on=["sample_id", "digest"], how="semi")
         derivable = derivable.join(kept, on="sample_id", how="anti")
-        missing = {*samples["sample_id"]} - {*kept["sample_id"], *derivable["sample_id"]}
-        return cls(partial=partial, kept=kept, derivable=derivable, missing=frozenset(missing))
+        have = {*kept["sample_id"], *derivable["sample_id"], *rejected["sample_id"]}
+        missing = frozenset({*samples["sample_id"]} - have)
+        return cls(partial=partial, kept=kept, derivable=derivable, rejected=rejected, missing=missing)
+
+
+def _data(stamp: Stamp) -> Any:
+    return stamp.inputs.get("upstream", {}).get("raw_long_sft")
 
 
 def finish_shard(store: Store, shard: Piece, results: Sequence[PieceResult]) -> dict[str, ShardResult]:
@@ -172,7 +181,7 @@ def _finished(
     rows = table.kept
     if work.derivation is not None and table.derivable.height:
         rows = pl.concat([rows, work.derivation.rows(table.derivable)], how="diagonal")
-    rows, rejected = rows.sort("sample_id"), rejected_frame(rejects)
+    rows, rejected = rows.sort("sample_id"), pl.concat([rejected_frame(rejects), table.rejected]).sort("sample_id")
     written = store.write(rows, asset, shard, replace(stamp, effort=effort), rejected)
     # Only now that the table is written: a kill before it leaves both, and the next run takes the rows from either.
     table.partial.remove()

@@ -10,6 +10,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, ancestors
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import document_stamp, folder_stamp
+from gateau_dagster.storage.store import DamagedTableError
 
 Read = TypeVar("Read")
 _STAMP_READERS = 16
@@ -314,7 +316,9 @@ class State:
             return {}
         stamps, found = self.stamps((asset, shard) for shard in shards), dict[str, pl.DataFrame]()
         for (_, shard), stamp in stamps.items():
-            if shard is not None and stamp is not None and derivation.fits(stamp, rows):
+            if shard is None or stamp is None or not derivation.fits(stamp, rows):
+                continue
+            with suppress(DamagedTableError):  # a run computes its rows
                 names = {*self.store.columns(asset, shard)} & {"sample_id", "digest", derivation.marker}
                 found[shard] = derivation.possible(self.store.read(asset, shard, sorted(names)))
         return found

@@ -12,6 +12,7 @@ from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.models import forward
 from gateau_dagster.pipeline.checks import checked_plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.resources.models import ModelsResource
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.kit.project import change_config, copied, make_project, sample, write_samples
 from tests.runs.test_kill import killed_run
@@ -27,7 +28,7 @@ def short(window: int, **further: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def prompts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The number of prompts that each model read, by the model's name."""
+    """The number of prompts that each model read, by the model's name, and of its loads."""
     counts, batch, one = Counter[str](), forward.response_nll, forward.context_attention
 
     def batches(loaded: Any, read: Sequence[Any]) -> Any:
@@ -38,6 +39,12 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts[loaded.name] += 1
         return one(loaded, read)
 
+    def load(self: ModelsResource, config: Any, model: Any, **options: Any) -> Any:
+        counts[f"loads of {model.path}"] += 1
+        return own(self, config, model, **options)
+
+    own = ModelsResource.load
+    monkeypatch.setattr(ModelsResource, "load", load)
     monkeypatch.setattr(forward, "response_nll", batches)
     monkeypatch.setattr(forward, "context_attention", whole)
     return counts
@@ -56,21 +63,25 @@ def assert_same_cam(one: State, other: State) -> None:
         assert_frame_equal(one.store.read("cam", shard), other.store.read("cam", shard), check_exact=True)
         stamps = [state.stamp("cam", shard) for state in (one, other)]
         assert stamps[0] and stamps[1] and stamps[0].content == stamps[1].content
+    assert one.read_rejected("cam").equals(other.read_rejected("cam"))
 
 
 def test_the_table_is_that_of_a_fresh_store_to_the_bit(tmp_path: Path, prompts: Counter[str]) -> None:
     file = make_project(tmp_path / "project", samples=400, **short(64))
+    records = [sample(number) for number in range(400)]
+    records[7]["instruction"] += " note" * 600  # too long for theta_B: a reject
+    write_samples(file.parent / "long.jsonl", records)
     other = copied(file, tmp_path / "fresh")
     with pipeline_on(file) as pipeline:
         pipeline.refresh("combined_scores")
-        read = prompts["long"]
+        read, loads = prompts["long"], prompts["loads of long"]
         change_config(file, **short(32))
         why, samples, tokens = planned(pipeline.state(), "cam")
-        assert (samples, tokens) == (0, 0)
+        assert (samples, tokens) == (1, 0), "a reject has no tokens"
         assert why == "changed: models.short.window 64 → 32 (derived: no segment is read)"
         assert planned(pipeline.state(), "perplexity/short")[1] == 400
         pipeline.refresh("combined_scores")
-        assert prompts["long"] == read > 400
+        assert prompts["long"] == read > 400 and prompts["loads of long"] == loads > 0
         state = pipeline.state()
         assert not state.plan_until("combined_scores")
     change_config(other, **short(32))
@@ -110,6 +121,20 @@ def test_an_earlier_table_is_current_and_read_once_more_for_another_window(
         before = prompts["long"]
         fresh.refresh("cam")
         assert prompts["long"] == before
+
+
+def test_a_damaged_table_is_read_again(fresh: Pipeline) -> None:
+    change_config(fresh.file, **short(64))
+    fresh.refresh("cam")
+    path = Path(fresh.state().store.address("cam", "1"))
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1  # in the first column, the ids
+    path.write_bytes(data)
+    rows = fresh.state().read("raw_long_sft", ["sample_id"], "1").height
+    change_config(fresh.file, **short(32))
+    assert planned(fresh.state(), "cam")[1] == rows
+    fresh.refresh("cam")
+    assert fresh.state().read("cam", ["sample_id"]).height == 12
 
 
 @pytest.mark.parametrize(
