@@ -2,6 +2,8 @@
 
 FOLDER (default: the current one) is where `gateau demo` was called. Needs chromium (or $CHROMIUM)
 and the development requirements. Starts the Dagster UI there, writes docs/images/*.png, ends the UI.
+
+With `--real REPORT SAMPLE` it only writes evidence_real.png: the map of one sample in the report of any store.
 """
 
 import argparse
@@ -30,14 +32,22 @@ def main() -> None:
     """One picture after the other."""
     parser = argparse.ArgumentParser(description="Remakes docs/images from a finished demo.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path())
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--real", nargs=2, metavar=("REPORT", "SAMPLE"), help="write evidence_real.png only")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
     report = folder / "gateau_demo" / "gateau_store" / "report.html"
-    if not report.exists():
+    if not options.real and not report.exists():
         sys.exit(f"There is no finished demo in {folder}: run `gateau demo` there first.")
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("needs chromium: apt-get install chromium, or CHROMIUM=/path/to/it")
     IMAGES.mkdir(parents=True, exist_ok=True)
+    if options.real:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+            take_real(browser, Path(options.real[0]).resolve(), options.real[1])
+            browser.close()
+        return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -80,6 +90,22 @@ def take_evidence(browser: Browser, report: Path) -> None:
     card.locator("a.tk").first.click()
     page.wait_for_timeout(500)
     card.screenshot(path=IMAGES / "evidence.png")
+    page.close()
+
+
+def take_real(browser: Browser, report: Path, sample: str) -> None:
+    """A sample's texts and map without its scores, as narrow as a phone can show."""
+    page = browser.new_page(viewport={"width": 620, "height": 1000}, device_scale_factor=1.5)
+    page.goto(report.as_uri())
+    card = page.locator("#samples > details", has_text=sample)
+    card.locator("summary").first.click()
+    card.locator("a.tk").first.click()
+    texts = card.get_by_text("Instruction", exact=True).bounding_box()
+    end = card.get_by_text("tokens, with their probabilities").bounding_box()
+    assert texts is not None and end is not None
+    top = texts["y"] - 8
+    clip: FloatRect = {"x": 0, "y": top + page.evaluate("scrollY"), "width": 620, "height": end["y"] - top - 24}
+    page.screenshot(path=IMAGES / "evidence_real.png", clip=clip, full_page=True)
     page.close()
 
 
