@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained example-synthesis clean \
-	benchmark-selection benchmark-real benchmark-lengths benchmark-qmsum benchmark-base-rates benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-effect benchmark-gpu figures architectures
+	benchmark-selection benchmark-real benchmark-lengths benchmark-control benchmark-qmsum benchmark-base-rates benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-effect benchmark-gpu figures architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,9 @@ benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="fo
 
 benchmark-lengths: $(VENV)/.run-installed  ## scores against the response's length: MODEL=folder NQ=questions [FOLD=choose]; resumable
 	@$(BIN)/python benchmarks/response_length.py --nq "$(NQ)" --model "$(MODEL)" --fold $(FOLD) --out $(BENCHMARKS)/response_length_$(FOLD).json
+
+benchmark-control: $(VENV)/.run-installed  ## the control of a ranking beside the AUROC by labels: PAIR=folder of the demo's pair
+	@$(BIN)/python benchmarks/control.py --pair "$(PAIR)" --noise 0 0.3 0.6 1.0 --out $(BENCHMARKS)/control.json
 
 benchmark-qmsum: $(VENV)/.run-installed  ## scores and evidence on meetings whose relevant turns people marked: MODELS="folder folder" QMSUM=meetings [NQ=questions] [PARTS=84] [MINUTES=60] [FOLD=choose] [QMSUM_NAME=qmsum_gemma3]; resumable
 	@$(BIN)/python benchmarks/qmsum_selection.py --qmsum "$(QMSUM)" --models $(MODELS) --fold $(FOLD) $(if $(NQ),--nq "$(NQ)") $(if $(PARTS),--parts $(PARTS)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(BENCHMARKS)/$(or $(QMSUM_NAME),qmsum_$(FOLD)).json

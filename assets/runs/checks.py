@@ -29,6 +29,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.errors import GateauError, TransientError, gateau_command
+from gateau_dagster.explanation.trust import RESPONSE_CURE, far_findings
 from gateau_dagster.pipeline.asset import (
     FAR_SHARE,
     FINITE_VALUES,
@@ -49,7 +50,7 @@ from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, told_parts,
 from gateau_dagster.pipeline.pipeline import Pipeline
 from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import plural
+from gateau_dagster.readable import percentage, plural
 from gateau_dagster.registry import distinct, feature_parts
 from gateau_dagster.selection.evidence import FAR, LEAST_FAR
 from gateau_dagster.selection.forecast import choice_warnings
@@ -236,12 +237,15 @@ def _far_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     found = _table(state, asset, ["dependency"])["dependency"]
     share = float(found.is_in(FAR).fill_null(False).mean() or 0.0)  # pyright: ignore[reportArgumentType]
     warnings = choice_warnings(state.config.selection, found, has_chats=state.config.short_chat is not None)
+    said = [*far_findings(state.config.selection, found), *warnings]
     left = state.read_rejected(asset.key)["reason"].str.starts_with(DROPPED).sum()
     return check_result(
         FAR_SHARE,
         (share >= LEAST_FAR and not warnings) or found.is_empty(),
-        facts={name: int((found == name).sum()) for name in DEPENDENCIES}
-        | ({"warning": " ".join(warnings)} if warnings else {}),
+        facts={
+            "summary": " ".join(said) or f"{percentage(share)} of the chosen samples depend on far text.",
+            **{name: int((found == name).sum()) for name in DEPENDENCIES},
+        },
         share=share,
         left_out_by_selection_drop=int(left),
     )
@@ -251,11 +255,10 @@ def _response_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     found = response_share(state, _table(state, asset, _ID))
     if found is None:
         return check_result(RESPONSE_SHARE, True, summary="not counted: perplexity/long is not in the store")
-    cure = ". Long responses are hardly chosen: selection.budget: {response_tokens: N} takes more samples"
     return check_result(
         RESPONSE_SHARE,
         not found.is_small,
-        summary=found.sentence + cure * found.is_small,
+        summary=f"{found.sentence}. {RESPONSE_CURE}" if found.is_small else f"{found.sentence}.",
         share=found.share,
         response_tokens=found.chosen_tokens,
     )

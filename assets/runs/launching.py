@@ -184,12 +184,18 @@ def failed_checks_of(events: Iterable[DagsterEvent], *, as_errors: bool = False)
         found = event.asset_check_evaluation_data
         counts = not as_errors or found.severity is AssetCheckSeverity.ERROR
         if counts and not found.passed and found.partition is None:  # the result of the whole includes the partitions
-            facts: dict[str, object] = {name: value.value for name, value in found.metadata.items()}
-            if "summary" in facts:  # it says what the numbers mean
-                facts = {name: fact for name, fact in facts.items() if isinstance(fact, str)}
-            told = "; ".join(f"{name}: {fact}" if name != "summary" else f"{fact}" for name, fact in facts.items())
-            lines.append(f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({told})")
+            lines.append(
+                f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({told(found.metadata)})"
+            )
     return lines
+
+
+def told(metadata: Mapping[str, dg.MetadataValue]) -> str:
+    """Return a check's metadata in a line: a summary, which says what the numbers mean, in their place."""
+    facts: dict[str, object] = {name: value.value for name, value in metadata.items()}
+    if "summary" in facts:
+        facts = {name: fact for name, fact in facts.items() if isinstance(fact, str)}
+    return "; ".join(f"{name}: {fact}" if name != "summary" else f"{fact}" for name, fact in facts.items())
 
 
 def failure_of(events: Iterable[DagsterEvent]) -> GateauError:

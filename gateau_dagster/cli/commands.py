@@ -53,7 +53,7 @@ def cli() -> None:
     gateau run        run exactly what is missing or changed
     gateau forecast   whether training on the choice is likely to beat random samples
     gateau window     what another window of the short model would choose
-    gateau show       one sample: why it ranks where it does
+    gateau show       how far to trust the choice; why a sample ranks where it does
     gateau export     the chosen samples as a file that a trainer reads
     gateau status     how each asset stands, and what is at work
     gateau open       the report, or the Dagster UI, in the browser
@@ -282,15 +282,22 @@ def validate(config_file: str | None, **tried: bool) -> None:
 def show(
     config_file: str | None, sample: str | None, method: str | None, top: int | None, require_current: bool
 ) -> None:
-    """Print one sample: its ranks, what gave its response, its texts. SAMPLE is its id, or how that begins."""
-    from gateau_dagster.cli.show import print_sample, print_top
+    """Print how far to trust the choice; or one sample: its ranks, what gave its response, its texts.
 
-    if top is not None and sample is None:
+    SAMPLE is its id, or how that begins.
+    """
+    from gateau_dagster.cli.show import print_sample, print_top, print_trust
+
+    if top is None and sample is None:
+        if method is not None:
+            raise click.UsageError("--method needs SAMPLE or --top N: gateau show --top 10 --method hmg.")
+        print_trust(loaded(config_file), require_current=require_current)
+    elif top is not None and sample is None:
         print_top(loaded(config_file), top, method, require_current=require_current)
     elif sample is not None and top is None:
         print_sample(loaded(config_file), sample, method, require_current=require_current)
     else:
-        raise click.UsageError("Give either SAMPLE or --top N: gateau show s00003, or gateau show --top 10.")
+        raise click.UsageError("Give SAMPLE or --top N, not both: gateau show s00003, or gateau show --top 10.")
 
 
 @cli.command()

@@ -198,9 +198,10 @@ def proposed_text(folder: Path, answers: Answers) -> str:
         f"  dtype: {looked.dtype.value}  # {looked.dtype.reason}",
         f"  device: {answers.device}",
         "# auto: as many far samples as the use needs (rule mix) if the forecast says that it pays, else random ones",
-        "# evidence: the segments that each response depends on, in the table evidence and in selected_subset",
+        "# evidence: the segments that each response depends on, in the table evidence and in selected_subset;",
+        "# control: 30 more samples are read, to measure the ranking on this data; true: without them",
         *_ground_truth_lines(index.accepted["source"].unique().sort().to_list()),
-        "selection: {rule: auto, fraction: 0.1, evidence: true}  # or count: 1000; or budget, in tokens",
+        "selection: {rule: auto, fraction: 0.1, evidence: control}  # or count: 1000; or budget, in tokens",
         *_training_lines(answers, int(length.value), str(looked.dtype.value)),
     ]
     if answers.goal != "select":

@@ -1,4 +1,4 @@
-"""`gateau show`: one sample in the terminal, with its ranks, its evidence and its texts; or the best ones."""
+"""`gateau show`: the trust panel of the choice; one sample with its ranks, evidence and texts; or the best ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +24,7 @@ from gateau_dagster.explanation.one_sample import (
     ranking_table,
     read_by,
 )
+from gateau_dagster.explanation.trust import trust_lines
 from gateau_dagster.pipeline.feature import prepare_inputs
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN
@@ -111,6 +112,31 @@ def print_sample(config: Config, name: str, method: str | None, *, require_curre
         if found.maps.missing:
             out.print(f"[dim]No evidence map: {as_line(found.maps.missing)}[/dim]")
     show_strips(out, found.maps.strips.get(found.sample.sample_id, ()))
+
+
+def print_trust(config: Config, *, require_current: bool = False) -> None:
+    """Print how far the choice can be trusted, and what to call for samples.
+
+    `require_current`: whether to show nothing if the choice is out of date.
+
+    Raises:
+        GateauError: nothing is chosen yet, or a table cannot be read.
+    """
+    out, state = console(), state_of(config=config)
+    prepare_inputs(config)
+    with out.status("Reading the tables"):
+        lines = trust_lines(state)
+    if not lines:
+        raise GateauError("storage.not_computed", f"nothing is chosen yet. Run `{gateau_command('run')}` first.")
+    say_if_out_of_date(out, state, [CHOSEN], require_current=require_current)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for label, sentence in lines:
+        table.add_row(label, Text(printable(sentence)))
+    out.print(table)
+    top, one = gateau_command("show --top 10"), gateau_command("show SAMPLE")
+    out.print(f"The best samples: {as_line(top)}; one of them: {as_line(one)}", soft_wrap=False)
 
 
 def print_top(config: Config, count: int, method: str | None, *, require_current: bool = False) -> None:
@@ -247,9 +273,9 @@ def _show_map(out: Console, evidence: Evidence) -> None:
     _show_tokens(out, evidence)
     if evidence.named:
         named = ", ".join(str(place + 1) for place in evidence.named)
-        out.print(f"\nThe response is known to come from these far segments: [bold]{named}[/bold]")
+        out.print(f"\nThe long model found it likely only with these far segments: [bold]{named}[/bold]")
     else:
-        out.print("\nThe response is not known to come from any far segment.")
+        out.print("\nThe long model found no part of it likely only with a far segment.")
     _show_context(out, evidence.sample.context, evidence)
 
 

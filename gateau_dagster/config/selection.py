@@ -356,11 +356,13 @@ class SelectionConfig(RuleConfig):
         examples=[["far_fact"]],
     )
 
-    evidence: bool = Field(
+    evidence: bool | Literal["control"] = Field(
         default=False,
         description="Whether to make the table `evidence`: the segments that each response depends on. Its columns "
         "`evidence` and `dependency` are in combined_scores and selected_subset, too. No model runs for it, so it "
-        "needs a method that reads `cam` and `perplexity/long`, such as gateau.",
+        "needs a method that reads `cam` and `perplexity/long`, such as gateau. control: the table `control`, too, "
+        "for which both models read 30 samples. It measures gateau's ranking without labels.",
+        examples=[True, "control"],
         exclude_if=lambda value: not value,
     )
 

@@ -91,7 +91,8 @@ class Feature:
     - `config`: SECTION.
     - `assets`: the functions that make its assets. RESOURCES: Dagster's resources for them, by their names. CHECKS: a
       tuple of `assets.runs.checks.WholeCheck`.
-    - `checks`: `warnings(state)` and `losses(state, asset)`. `partition_digests(state)`: see Observed.partitions.
+    - `checks`: `warnings(state)` and `losses(state, asset)`. `trusted(state)` returns lines of the trust panel, each a
+      label and a sentence. `partition_digests(state)`: see Observed.partitions.
       `check_samples(state)` raises GateauError if the feature knows why there is no long sample. `learned(state,
       depends)` returns sentences on earlier forecasts beside their outcome, and the slopes that models show
       (`selection.forecast.Slopes`), or None. The first result counts.

@@ -88,6 +88,20 @@ def auroc(scores: Sequence[float] | Vector, labels: Labels) -> float:
     return float(above / (count * (positive.size - count)))
 
 
+def auroc_interval(value: float, positives: int, negatives: int) -> tuple[float, float]:
+    """Return the 95 % interval of an AUROC by Newcombe's method 5 (Statistics in Medicine 25, 2006, p. 559).
+
+    It holds the values θ whose distance from `value` is at most 1.96 standard errors at θ. The variance is that of
+    Hanley and McNeil with the mean number of both sides. So the interval has a width at 1, where a bootstrap has none.
+    """
+    theta = np.linspace(0, 1, 100_001)
+    more = (positives + negatives) / 2 - 1
+    factor = 1 + more * (1 - theta) / (2 - theta) + more * theta / (1 + theta)
+    variance = theta * (1 - theta) * factor / (positives * negatives)
+    inside = theta[(value - theta) ** 2 <= 1.959964**2 * variance + 1e-18]
+    return float(inside.min()), float(inside.max())
+
+
 def auroc_of_all(scores: Sequence[float] | Vector, labels: Labels) -> float:
     """Return `auroc` over all samples of a data set; samples without a score (NaN) tie below all others.
 

@@ -1,5 +1,6 @@
 """Make the assets `published/…`: a selection as a data set on the Hugging Face hub."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from gateau_dagster import tables
+from gateau_dagster.assets.runs.checks import checked
+from gateau_dagster.assets.runs.launching import told
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.secret_scan import (
@@ -24,7 +27,8 @@ from gateau_dagster.data.secret_scan import (
     secrets_of_text,
 )
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.explanation.trust import trust_lines
 from gateau_dagster.features.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
 from gateau_dagster.features.publish.card import (
     CARD,
@@ -37,7 +41,7 @@ from gateau_dagster.features.publish.card import (
     lengths_chart,
 )
 from gateau_dagster.features.publish.config import SECTION, PublishConfig
-from gateau_dagster.features.publish.feature import COLUMNS, UPLOADED, published_tables
+from gateau_dagster.features.publish.feature import ANYWAY, COLUMNS, UPLOADED, published_tables
 from gateau_dagster.features.publish.hub import hub_token, publish_files
 from gateau_dagster.pipeline.asset import HOMOLOGOUS, PRE_EXPERIENCED
 from gateau_dagster.pipeline.choice import counted_rule, response_share
@@ -66,7 +70,8 @@ def published(step: Step) -> None:
         contamination = _contamination(output, options, selected)
         with _empty_folder(state.config.work_folder / UPLOADED) as folder:
             files, facts = _written(state, recipe, options, selected, contamination, folder)
-            facts = replace(facts, checks=[contamination, _secrets(output, options, folder, facts)])
+            checks = [contamination, _secrets(output, options, folder, facts), *_failed_checks(state, recipe)]
+            facts = replace(facts, checks=checks)
             (folder / CARD).write_text(data_card(facts), encoding="utf-8")
             revision = publish_files(
                 options.repository,
@@ -81,6 +86,34 @@ def published(step: Step) -> None:
         rows = [{**file, **address} for file in files]
         output.write(pl.DataFrame(rows, tables.schema(COLUMNS)), content=revision.sha)
         output.metadata |= {"data_set": dg.MetadataValue.url(revision.url), "revision": revision.sha}
+
+
+def _upstream(state: State, recipe: Recipe) -> set[str]:
+    reads = state.asset(recipe.asset(CHOSEN)).of_partition(recipe.partition).reads
+    return {recipe.asset(CHOSEN), *state.pipeline.ancestors(reads)}
+
+
+def _failed_checks(state: State, recipe: Recipe) -> list[str]:
+    """Return a sentence per check that fails on the chosen samples or on what they are made of.
+
+    Raises:
+        GateauError: a check fails as an error, and the command has no --anyway.
+    """
+    lines, errors = [], []
+    for key in sorted(_upstream(state, recipe)):
+        for name in state.asset(key).checks:
+            result = checked(state, state.asset(key), name)
+            if not result.passed:
+                lines.append(f"{key}: check {name} failed ({told(result.metadata)})")
+                errors += lines[-1:] if result.severity is dg.AssetCheckSeverity.ERROR else []
+    if errors and ANYWAY not in os.environ:
+        command = gateau_command("publish --anyway")
+        raise GateauError(
+            "publish.failed_checks",
+            f"publish: {'; '.join(errors)}. Correct the data, or upload it with `{command}`, which puts this on the "
+            "card. Nothing was uploaded.",
+        )
+    return lines
 
 
 @contextmanager
@@ -191,10 +224,8 @@ def _written(
         found.append({"config": config, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
     lengths, unit = _lengths(state, is_counted=PRESETS_TABLE in tables_by_config.values())
     lengths = lengths.with_columns(selected=pl.col("sample_id").is_in(selected["sample_id"].to_list()))
-    stamp = state.stamp(recipe.asset(CHOSEN), recipe.partition)
+    stamp, upstream = state.stamp(recipe.asset(CHOSEN), recipe.partition), _upstream(state, recipe)
     assert stamp is not None
-    reads = state.asset(recipe.asset(CHOSEN)).of_partition(recipe.partition).reads
-    upstream = {recipe.asset(CHOSEN), *state.pipeline.ancestors(reads)}
     remade = any(asset.partition("/")[0] in {SPLIT, HOMOLOGOUS, PRE_EXPERIENCED} for asset in upstream)
     facts = CardFacts(
         config=recipe.config.model_copy(update={"selection": counted_rule(state, recipe)}),
@@ -207,6 +238,7 @@ def _written(
         fingerprint=stamp.fingerprint,
         rule=stamp.rule,
         responses=response_share(state, selected),
+        trust=trust_lines(state) if recipe.is_main else (),
         far=far_share(selected["dependency"]) if "dependency" in selected.columns else None,
         is_whole=recipe.is_main and not remade,
     )

@@ -41,8 +41,8 @@ class CardFacts:
     sizes: rows of each configuration by its name. lengths: a row per sample, with `source` str, `selected` bool, and
     the lengths `context_<unit>` and `response_<unit>`. losses: sentences on rejected and truncated data. checks:
     sentences on the checks before the upload. fingerprint: the chosen samples' fingerprint. is_whole: whether the
-    shown configuration alone decides it. rule: the rule that chose them. responses: the chosen samples' tokens. far:
-    the share of them that depend on far text; None if it is not known.
+    shown configuration alone decides it. rule: the rule that chose them. responses: the chosen samples' tokens. trust:
+    the panel of explanation.trust. far: the share of them that depend on far text; None if it is not known.
     """
 
     config: Config
@@ -56,6 +56,7 @@ class CardFacts:
     is_whole: bool
     rule: str = ""
     responses: ResponseShare | None = None
+    trust: Sequence[tuple[str, str]] = ()
     far: float | None = None
 
     @property
@@ -104,6 +105,7 @@ def data_card(facts: CardFacts) -> str:
             ("configuration", "rows", "content"), [(f"`{k}`", f"{n:,}", _CONTENTS[k]) for k, n in facts.sizes.items()]
         ),
         _block("python", "\n".join(["from datasets import load_dataset", "", *loading])),
+        *(["## Trust", _table(("", "on this data"), [(a, _cell(b)) for a, b in facts.trust])] if facts.trust else []),
         "## Method",
         _table(("setting", "value"), method),
         "## Sources",

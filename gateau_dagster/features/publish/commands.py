@@ -11,17 +11,19 @@ from gateau_dagster.features.publish.config import SECTION
 
 @click.command()
 @click.argument("name", default="main")
+@click.option("--anyway", is_flag=True, help="Upload even if a check fails as an error; the card names it.")
 @config_option
-def publish(name: str, config_file: str | None) -> None:
+def publish(name: str, anyway: bool, config_file: str | None) -> None:
     """Update a data set on the Hugging Face hub that the section `publish` names.
 
     NAME is a variant in `publish.variants`; without it, the single run's selection is published.
 
-    It holds the chosen samples, their scores and a data card. The command first runs what these need. The token comes
+    It holds the chosen samples, their scores and a data card. The command first runs what these need. It uploads
+    nothing if a check fails as an error; the card names the failed ones. The token comes
     from HF_TOKEN. One commit makes a new revision visible. Files that the hub already holds are not uploaded again.
     """
     from gateau_dagster.cli.run import run_pipeline
-    from gateau_dagster.features.publish.feature import FAMILY
+    from gateau_dagster.features.publish.feature import ANYWAY, FAMILY
 
     config = loaded(config_file)
     if SECTION.of(config) is None:
@@ -29,6 +31,8 @@ def publish(name: str, config_file: str | None) -> None:
             "publish.not_configured",
             "no data set is configured: add `publish: {repository: owner/name, license: …}` to the configuration.",
         )
+    if anyway:
+        os.environ[ANYWAY] = "1"
     run_pipeline(config, os.environ[ENVIRONMENT_VARIABLE], f"{FAMILY}/{name}")
 
 

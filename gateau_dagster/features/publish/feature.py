@@ -21,6 +21,8 @@ from gateau_dagster.tables import column
 
 FAMILY = "published"
 UPLOADED = "publish"  # the work folder's copy of what is uploaded
+ANYWAY = "GATEAU_PUBLISH_ANYWAY"
+"""The environment variable by which the command tells the asset to upload in spite of failed checks."""
 # Raise it when the same tables give other files on the hub.
 CODE_VERSION = "4"
 COLUMNS = (

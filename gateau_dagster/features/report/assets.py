@@ -12,6 +12,7 @@ from gateau_dagster import tables
 from gateau_dagster.assets.steps.metadata import rounded, rows_table
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
+from gateau_dagster.explanation.trust import trust_lines
 from gateau_dagster.features.evaluation import CHARACTERISTICS, EXPERIMENT, PAIRS, UNTOUCHED_EXPERIMENT
 from gateau_dagster.features.evaluation.assets.experiment import contamination_of
 from gateau_dagster.features.evaluation.experiment_values import experiment_inputs, forecasts_and_outcomes
@@ -99,6 +100,7 @@ def _inputs(state: State) -> "ReportInputs":
         evidence=partial(evidence_maps, state),
         named=named_by_sample(state) if CAM in assets else None,
         dependencies=state.read(EVIDENCE, ["sample_id", "dependency"]) if EVIDENCE in assets else None,
+        trust=trust_lines(state),
         responses=response_share(state),
         totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),

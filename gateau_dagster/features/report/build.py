@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
@@ -678,10 +678,18 @@ def breakable(name: str) -> Markup:
     return Markup("_<wbr>").join(name.split("_"))
 
 
+def marked(sentence: str) -> Markup:
+    """Return a sentence as HTML, with `code` between backticks; all else is escaped."""
+    parts = (escape(printable(part)) for part in sentence.split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts))
+
+
 @cache
 def _environment() -> Environment:
     environment = html_environment("gateau_dagster.features.report")
-    environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
+    environment.filters.update(
+        bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable, marked=marked
+    )
     environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
     environment.filters.update(forecast_text=forecast_text, outcome_text=outcome_text)
     environment.filters.update(percent=percent, unit_of_difference=unit_of_difference)

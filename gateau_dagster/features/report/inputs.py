@@ -66,6 +66,8 @@ class ReportInputs:
     """NAMED (selection.evidence): for each row of `cam`, the segments that its map names."""
     dependencies: pl.DataFrame | None = None
     """`sample_id` and `dependency` of the table `evidence`."""
+    trust: Sequence[tuple[str, str]] = ()
+    """The trust panel, a label and a sentence per line, from explanation.trust."""
     responses: ResponseShare | None = None
     """The response tokens that the chosen samples hold; None without theta_B's counts."""
     forecast: Forecast | None = None

@@ -84,7 +84,7 @@ const segmentTitle = (number, { gain, near }) =>
 const responseHint = (sample) =>
   sample.tokens.some((token) => token[NAMED])
     ? "Coloured: a far segment alone makes the token likelier than near text does. Choose a token to see which."
-    : "No token of this response is known to come from a far segment.";
+    : "The long model found no token of this response likely only with a far segment.";
 
 /** A token: text that flows, and can be chosen by pointer, and by arrows once the response has the focus. */
 function tokenButton(token, sample, response, context, detail) {
