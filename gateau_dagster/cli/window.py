@@ -76,6 +76,11 @@ def print_windows(config: Config, windows: Sequence[int], file: Path | None, *, 
             "depends on one; too long, those that theta_A cannot score. These counts are exact.",
             "Chosen: an estimate, except for the stored choice. The largest near probability of theta_B stands for the "
             "probability by theta_A. Far: those that depend on far text. Same: the share of the stored choice.",
+            *(
+                f"At {point.window:,}, the estimate has {percentage(point.common)} of the stored choice."
+                for point in found.points
+                if point.window == found.stored.window
+            ),
             f"Chosen by rule {config.selection.rule}{_taken(found) if config.selection.rule == 'auto' else ''}.",
             "To score: tokens that theta_A reads to make the choice exact. Set models.short.window, then "
             f"`{gateau_command('run')}`; theta_B reads nothing.",
@@ -96,10 +101,11 @@ def window_sweep(state: State, windows: Sequence[int]) -> WindowSweep:
         )
     long = state.read(_LONG, READ_COLUMNS[_LONG])
     made = state.stamp(CAM, state.shards[0])
-    present = None if made is None else made.inputs["settings"].get(WINDOW_SETTINGS[1])
+    present: int | None = None if made is None else made.inputs["settings"].get(WINDOW_SETTINGS[1])
     usual = present or config.scoring.max_length
     usual_windows = [round(usual * factor) for factor in _FACTORS if usual * factor <= config.scoring.max_length]
-    asked = sorted({*(windows or usual_windows)})
+    # The present one is always there, to judge the estimate by.
+    asked = sorted({*(windows or usual_windows), *(each for each in (present,) if each is not None)})
     # By shard, since the probabilities of all samples may not fit into memory. The first column of each is the present.
     stored, *others = zip(*(_columns(state, shard, present, asked) for shard in state.shards), strict=True)
     now = chosen_samples(state, recipe)

@@ -44,7 +44,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_counts_are_those_of_tables_made_with_the_window(project: Path) -> None:
-    _, sweep = swept(project, 60, 80, 100)
+    _, sweep = swept(project, 60, 100)
     assert [point.window for point in sweep.points] == [60, 80, 100] and sweep.stored.window == 80
     assert sweep.points[1].far == sweep.stored.far > 0 and sweep.samples == 36
     assert sweep.stored.common == sweep.stored.jaccard == 1.0
@@ -52,7 +52,7 @@ def test_counts_are_those_of_tables_made_with_the_window(project: Path) -> None:
         change_config(project, models=short(before.window or 0))
         with pipeline_on(project) as pipeline:
             pipeline.refresh("selected_subset")
-        state, now = swept(project, before.window or 0)
+        state, now = swept(project)
         assert (now.stored.far_text, now.stored.far) == (before.far_text, before.far)
         rows = state.read("perplexity/short", ["context_tokens"]).height
         assert rows == 36 - before.too_long == 36 - now.stored.too_long
