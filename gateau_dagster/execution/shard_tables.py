@@ -11,8 +11,8 @@ Whoever scores a piece saves its rows in the store, and reports the other sample
 # made it.
 #
 # The invariant: a row counts if the digests of its sample and of its scorer are those of now. They are in the row, in
-# the path of its group, or in the stamp of its table. So any mix of older tables, killed runs and parallel workers
-# gives the same table, up to rounding.
+# the path of its group, or in the stamp of its table. A row of a scorer that a table's derivation fits counts as what
+# is derived from it. So any mix of older tables, killed runs and parallel workers gives the same table, up to rounding.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -122,7 +122,7 @@ class _ShardTable:
                 kept = pl.concat([kept, store.read(work.asset, shard)], how="diagonal")
             elif previous is not None and work.derivation is not None and work.derivation.fits(previous, work.stamp):
                 derivable = work.derivation.possible(store.read(work.asset, shard))
-                # Another memory, or another text, may give such a sample a row.
+                # Another text may pass, and so may any text under other memory settings.
                 if not previous.lacking and _data(previous) == _data(work.stamp):
                     rejected = store.read_rejected(work.asset, [shard])
         # Rows of an interrupted run and of the previous table, by the same scorer from the same content. A row may be

@@ -19,6 +19,9 @@ Büttcher 2009). Its first segments are read, as many as one more pass over the 
 # What a segment alone cannot show: an answer that takes two of them together. docs/evidence/synthetic.md has the
 # figures of such samples (`two_hop`).
 #
+# Theta_A's window only decides which segments are far. So a row keeps the probabilities given each segment (`packed`),
+# and its columns at another window are derived from them (`at_window`).
+#
 # Probabilities, not log-probabilities, are compared. The difference of logarithms is largest for tokens that no text
 # makes likely, which is noise. A difference of probabilities is bounded, so one token cannot decide a sample.
 
