@@ -1,6 +1,7 @@
 """Provide the `gateau` command."""
 
 import atexit
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ def main() -> None:
     """Run the command. Slow imports come last, so that an interrupt during them is reported in one line."""
     _open_streams()
     collect_rarely()
+    atexit.register(gc.freeze)  # the collections while Python shuts down take a fifth of a second
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(
             "GOMP_SPINCOUNT", _SPINS

@@ -3,15 +3,14 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute
 
-pc: Any = pyarrow.compute  # its functions are created at import time, so type checkers do not know them
 Rows = TypeVar("Rows", pl.DataFrame, pl.Series)
 GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 2**20
 _READERS = 8
@@ -58,7 +57,7 @@ def _canonical_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
     kind = values[0].type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         for part in values:
-            yield pc.list_value_length(part).cast(pa.int64()).to_numpy()
+            yield _compute().list_value_length(part).cast(pa.int64()).to_numpy()
         yield from _canonical_bytes([part.flatten() for part in values])
     elif pa.types.is_struct(kind):
         for fields in zip(*(part.flatten() for part in values), strict=True):
@@ -66,12 +65,20 @@ def _canonical_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
     elif _is_text(kind):
         texts = [part.cast(pa.large_binary()) for part in values]
         for part in texts:
-            yield pc.binary_length(part).cast(pa.int64()).to_numpy()
+            yield _compute().binary_length(part).cast(pa.int64()).to_numpy()
         for part in texts:
             yield from _joined(part)
     elif not pa.types.is_null(kind):
         for part in values:
             yield np.ascontiguousarray(part.to_numpy(zero_copy_only=False))
+
+
+@cache
+def _compute() -> Any:
+    """Return pyarrow's functions, whose import most commands do not need; type checkers do not know them."""
+    import pyarrow.compute
+
+    return pyarrow.compute
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -100,10 +107,10 @@ def rows_digest(frame: pl.DataFrame) -> str:
         parts: list[Any] = []
         for column in group.get_columns():
             values = column.to_arrow().cast(pa.large_binary())
-            lengths = pc.binary_length(values).to_numpy().astype(">u8")
+            lengths = _compute().binary_length(values).to_numpy().astype(">u8")
             parts += [pa.Array.from_buffers(pa.binary(8), len(values), [None, pa.py_buffer(lengths)]), values]
         texts = [part.cast(pa.large_binary()) for part in parts]
-        for part in _joined(pc.binary_join_element_wise(*texts, pa.scalar(b"", pa.large_binary()))):
+        for part in _joined(_compute().binary_join_element_wise(*texts, pa.scalar(b"", pa.large_binary()))):
             digest.update(part)
     return digest.hexdigest()
 
