@@ -275,7 +275,18 @@ def test_the_commands_load_without_dagster_and_s3(tmp_path: Path) -> None:
 
 
 # Of a store that is up to date and of data that were read before, by their arguments.
-DAILY = ("run", "plan", "status", "validate", "forecast", "show --top 3", "clean", "explain config.no_file", "--help")
+DAILY = (
+    "run",
+    "plan",
+    "status",
+    "validate",
+    "forecast",
+    "show --top 3",
+    "show s00003",
+    "clean",
+    "explain config.no_file",
+    "--help",
+)
 
 
 def test_daily_commands_load_no_library_that_takes_seconds(tmp_path: Path, whole_run: Path) -> None:

@@ -18,6 +18,7 @@ from gateau_dagster.methods.method import SpanMap, Spans
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_facts import local_facts
 from gateau_dagster.models.prompt import build_prompt, token_offsets
+from gateau_dagster.pipeline.model_checks import known_tokenizer
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.readable import number, printable
 from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, perplexity_asset
@@ -227,7 +228,7 @@ def _pair_maps(state: State, samples: Sequence[Sample], missing: list[str]) -> d
             f"No configured method reads {LONG}, which says what of a context was cut off: add one that does."
         )
         return {}
-    tokenizer = _tokenizer(state.config, THETA_B, missing)
+    tokenizer = _tokenizer(state.config, THETA_B, missing, of_data=state.config.scoring.template == "gateau")
     if tokenizer is None:
         return {}
     cam, long = (_rows(state, asset, samples) for asset in (CAM, LONG))
@@ -279,9 +280,14 @@ def _strips(
             yield segment_strip(methods, span_map.adds, maps[one.sample_id], spans)
 
 
-def _tokenizer(config: Config, model: str, missing: list[str]) -> PreTrainedTokenizerBase | None:
-    """Return a model's tokenizer; None, with the reason in `missing`, if it cannot give token offsets."""
-    found, path = local_facts(config, model).tokenizer, config.models[model].path
+def _tokenizer(
+    config: Config, model: str, missing: list[str], *, of_data: bool = False
+) -> PreTrainedTokenizerBase | None:
+    """Return a model's tokenizer; None, with the reason in `missing`, if it cannot give token offsets. of_data: whether
+    it reads only texts of the data.
+    """
+    found = known_tokenizer(config, model) if of_data else local_facts(config, model).tokenizer
+    path = config.models[model].path
     if found is None:
         missing.append(f"The tokenizer of models.{model}, {path}, is not on this machine.")
     elif not found.is_fast:

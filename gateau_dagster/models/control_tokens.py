@@ -14,7 +14,7 @@ import copy
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -120,6 +120,50 @@ def encoded(
         return marks[part] + character - plain[part]
 
     return ids, [(place_of(begin), place_of(end)) for begin, end in places]
+
+
+class KnownTokenizer:
+    """A fast tokenizer that reads texts of the data without transformers, which takes seconds to import.
+
+    Texts that spell a control token are read by the tokenizer itself, which is opened then.
+
+    Args:
+        control: its `control_tokens`.
+        backend: its pipeline, from `backend_tokenizer.to_str()`.
+        open_itself: returns it.
+    """
+
+    is_fast = True
+
+    def __init__(
+        self, control: Sequence[str], backend: str, open_itself: Callable[[], PreTrainedTokenizerBase]
+    ) -> None:
+        from tokenizers import Tokenizer
+
+        self._control, self._backend, self._open = any_of(control), Tokenizer.from_str(backend), open_itself
+        self._backend.no_truncation()
+        self._backend.no_padding()
+
+    def __call__(self, text: str, **_: object) -> dict[str, Any]:
+        """Return `input_ids` and `offset_mapping` of a text without special tokens."""
+        if self._control.search(text):
+            ids, places = encoded(self._open(), text, rendered=False, offsets=True)
+        else:
+            found = self._backend.encode(text, add_special_tokens=False)
+            ids, places = found.ids, found.offsets
+        return {"input_ids": ids, "offset_mapping": places}
+
+
+def backend_of(tokenizer: Any) -> str | None:
+    """Return the pipeline of a tokenizer for `KnownTokenizer`; None if its class does more than run the pipeline."""
+    library = "transformers.tokenization_utils"
+    ours = [kind for kind in type(tokenizer).__mro__ if not kind.__module__.startswith(library)]
+    more = any({"__call__", "_encode_plus"} & vars(kind).keys() for kind in ours if kind is not object)
+    return (
+        tokenizer.backend_tokenizer.to_str()
+        if tokenizer.is_fast and not more and not tokenizer.split_special_tokens
+        else None
+    )
 
 
 def _called(tokenizer: Any, text: str, offsets: bool) -> tuple[list[int], list[tuple[int, int]]]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.training import WEIGHING
@@ -26,7 +26,7 @@ from gateau_dagster.data.sample import Sample, spelled_control_tokens, text_dige
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
 from gateau_dagster.errors import GateauError, error_at, gateau_command
 from gateau_dagster.models.chat_template import DROPPED, REFUSED, Record, RecordTrial, Trial, try_chat_template
-from gateau_dagster.models.control_tokens import any_of, control_tokens, inseparable
+from gateau_dagster.models.control_tokens import KnownTokenizer, any_of, backend_of, control_tokens, inseparable
 from gateau_dagster.models.model_config import ATTENTION_CURE, class_of, unseen_by_class
 from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.model_facts import MODEL_CHECKS, ModelFacts, facts_in, facts_of, local_facts
@@ -517,6 +517,27 @@ def _of_tokenizer(
         known = find(facts.tokenizer)
         remember(_memory(config), key, known)
     return known
+
+
+def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None:
+    """Return a model's tokenizer for texts of the data, a `KnownTokenizer` from the second time on; None without it."""
+    facts = local_facts(config, name)
+    if facts.remote_code or not facts.has_any(*_TOKENIZER_FILES):  # code is not in the key
+        return facts.tokenizer
+    key = text_digest([_tokenizer_digest(config, facts), version("transformers"), version("tokenizers")])
+    cache = config.work_folder / "cache" / f"tokenizer-{key[:16]}.json"
+    known: Any = recall(cache, key)
+
+    def open_itself() -> PreTrainedTokenizerBase:
+        assert facts.tokenizer is not None, "it was opened before"
+        return facts.tokenizer
+
+    if isinstance(known, dict):
+        return cast("Any", KnownTokenizer(known["control"], known["backend"], open_itself))
+    found = facts.tokenizer
+    if found is not None and (backend := backend_of(found)) is not None:
+        remember(cache, key, {"control": control_tokens(found), "backend": backend})
+    return found
 
 
 def _unusual_tokens(

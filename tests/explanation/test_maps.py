@@ -1,7 +1,6 @@
 """Test the maps of a run, and the stretches of methods that read spans."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -99,7 +98,7 @@ def test_why_there_is_no_map_is_said(whole_run: Path, monkeypatch: pytest.Monkey
     class Slow:
         is_fast = False
 
-    monkeypatch.setattr(module, "local_facts", lambda *_: SimpleNamespace(tokenizer=None if fast is None else Slow()))
+    monkeypatch.setattr(module, "known_tokenizer", lambda *_: None if fast is None else Slow())
     state, samples = of_run(whole_run)
     found = evidence_maps(state, samples[:2])
     assert not found.maps and state.config.models["long"].path in found.missing

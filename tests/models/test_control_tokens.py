@@ -14,7 +14,16 @@ from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.chat_rendering import MARK, unmarked
-from gateau_dagster.models.control_tokens import as_text, control_tokens, encoded, inseparable, marked, spelled
+from gateau_dagster.models.control_tokens import (
+    KnownTokenizer,
+    as_text,
+    backend_of,
+    control_tokens,
+    encoded,
+    inseparable,
+    marked,
+    spelled,
+)
 from gateau_dagster.models.prompt import build_prompt, divided, encode, fitted_context, response_offsets, token_offsets
 from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
 from tests.kit.tiny_models import CHAT_TEMPLATE, SlowTokenizer, text, tokenizer
@@ -79,6 +88,22 @@ def test_a_text_of_the_data_has_no_control_token(name: str) -> None:
     offsets = token_offsets(used, TEXT)
     assert [end for _, end in offsets] == sorted(end for _, end in offsets) and offsets[-1][1] == len(TEXT)
     assert spelled(used, TEXT) == ["<|end|>", "<|assistant|>", "</s>", "<s>", "<<x>>", "[INST]"]
+
+
+PIECES = st.sampled_from([*SPECIALS, "<tool_call>", "<", "|end|>", " ", "\n", "word", "Ünï", "ﬁ", "𝄞"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(KINDS), st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
+def test_without_transformers_a_text_has_the_same_tokens_and_places(name: str, content: str) -> None:
+    used = kind(name)
+    backend = backend_of(used)
+    assert backend is not None
+    opened = list[str]()
+    twin: Any = KnownTokenizer(control_tokens(used), backend, lambda: opened.append(content) or used)
+    assert encoded(twin, content, rendered=False, offsets=True) == encoded(used, content, rendered=False, offsets=True)
+    assert token_offsets(twin, content) == token_offsets(used, content)
+    assert bool(opened) == bool(spelled(used, content))
 
 
 def test_it_is_what_the_tokenizer_s_own_option_gives() -> None:
