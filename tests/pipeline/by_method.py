@@ -79,7 +79,7 @@ def maximal() -> Config:
         rule="diverse",
         encoder="enc",
         segment_lengths=[64],
-        evidence=True,
+        evidence="control",
         sections=of_features("SECTION"),
         options={"ifd": {"model": "cherry"}},
     )

@@ -1,6 +1,7 @@
 """Forecast the passes of the control."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gateau_dagster.cli.plan import SCORED_COLUMNS, PlanPart, show_forecasts
 from gateau_dagster.features.control.design import EXCHANGED
@@ -8,34 +9,37 @@ from gateau_dagster.features.control.feature import CONTROL, SCORED
 from gateau_dagster.features.estimates.estimator import Estimator
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.work_forecast import WorkForecast
+from gateau_dagster.pipeline.work_forecast import AssumedDevices, WorkForecast
 
 
-def plan_parts(state: State, plan: Plan, workers: int | None) -> Iterator[PlanPart]:
+def plan_parts(state: State, plan: Plan, assumed: AssumedDevices) -> Iterator[PlanPart]:
     """Yield the part on the control, with the key `control` for programs, if it is to be made."""
-    del workers  # it runs in one process
     if plan.of(CONTROL) is None:
         return
+    assumed = replace(assumed, workers=1)  # it runs in one process
     yield PlanPart(
         place=11,
-        show=lambda out: show_forecasts(out, "to score for the control, at most", SCORED_COLUMNS, [forecast(state)]),
-        record=lambda: {CONTROL: forecast(state).record},
+        show=lambda out: show_forecasts(
+            out, "to score for the control, at most", SCORED_COLUMNS, [forecast(state, assumed)], price=assumed.price
+        ),
+        record=lambda: {CONTROL: forecast(state, assumed).record},
     )
 
 
-def forecast(state: State) -> WorkForecast:
+def forecast(state: State, assumed: AssumedDevices) -> WorkForecast:
     """Return the work of EXCHANGED samples as large as the average one, if no row is kept.
 
-    It is known from recorded effort, and for tables without any from the estimate of the plan.
+    It is known from recorded effort, and for tables without any from the plan's estimate.
     """
     count = min(EXCHANGED, state.index.accepted.height)
-    estimator, parts = Estimator(state, workers=1), []
+    estimator, parts = Estimator(state, assumed), []
     for asset in SCORED:
         stamps = (state.stamp(asset, shard) for shard in state.shards)
         efforts = [stamp.effort for stamp in stamps if stamp is not None and stamp.effort.get("samples")]
         if efforts:
             scored = count / sum(each["samples"] for each in efforts)
             sums = [scored * sum(each[name] for each in efforts) for name in ("tokens", "flops", "seconds")]
+            sums[2] = sums[2] if assumed.name is None else None  # recorded on this machine
         else:
             found = estimator.assets({asset: state.shards})[asset]
             scored = count / max(1, found.samples or 1)

@@ -68,10 +68,11 @@ def published(step: Step) -> None:
         selected = state.read(recipe.asset(CHOSEN), partition=recipe.partition)
         _check_scanner(options)
         contamination = _contamination(output, options, selected)
+        failed = _failed_checks(state, recipe)
         with _empty_folder(state.config.work_folder / UPLOADED) as folder:
             files, facts = _written(state, recipe, options, selected, contamination, folder)
-            checks = [contamination, _secrets(output, options, folder, facts), *_failed_checks(state, recipe)]
-            facts = replace(facts, checks=checks)
+            facts = replace(facts, checks=[contamination, *failed])  # which the scan of the card reads
+            facts = replace(facts, checks=[contamination, _secrets(output, options, folder, facts), *failed])
             (folder / CARD).write_text(data_card(facts), encoding="utf-8")
             revision = publish_files(
                 options.repository,

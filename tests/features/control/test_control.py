@@ -85,6 +85,9 @@ def test_only_what_changed_is_read_again(made: Pipeline) -> None:
     assert same.height >= 24 - value_of(events["control", None], "scored")
     write_samples(made.file.parent / "long.jsonl", RECORDS)
     made.made(until="control", selection={"preset": "robust", "alpha": None})
+    narrow = {"short": {"path": "short", "context": "window", "window": 48}, "long": {"path": "long"}}
+    events = made.made(until="control", models=narrow)
+    assert value_of(events["control", None], "scored") == 24, "another window has another border"
 
 
 def test_the_panel_says_in_words_what_was_found(made: Pipeline, capfd: pytest.CaptureFixture[str]) -> None:

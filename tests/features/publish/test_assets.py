@@ -18,9 +18,12 @@ import yaml
 from secret_table import KINDS, SURROUNDINGS, row_with
 
 from gateau_dagster import tables
+from gateau_dagster.assets.runs import checks
+from gateau_dagster.assets.runs.checks import check_result
 from gateau_dagster.data import secret_scan
 from gateau_dagster.features.evaluation.contamination import OVERLAPS
-from gateau_dagster.features.publish.feature import COLUMNS
+from gateau_dagster.features.publish.feature import ANYWAY, COLUMNS
+from gateau_dagster.pipeline.asset import UNIQUE_IDS
 from gateau_dagster.pipeline.checks import checks_of
 from gateau_dagster.pipeline.observed import state_of
 from gateau_dagster.storage import Stamp
@@ -202,6 +205,28 @@ def test_a_selection_that_a_benchmark_asks_about_is_not_published(kept: Pipeline
     change_config(kept.file, publish={"max_contaminated": 0.2})
     assert kept.make(PUBLISHED).success
     assert "1 of 6 chosen samples contain a question of quiz" in card_of(hub)[1]
+
+
+def test_nothing_is_uploaded_past_an_error_and_the_card_names_what_failed(
+    kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(error: bool) -> None:
+        found = check_result(UNIQUE_IDS, False, error=error, summary="s00001 is there twice")
+        monkeypatch.setitem(checks._OF_PARTS, UNIQUE_IDS, lambda state, asset, parts: found)
+
+    failing(error=True)
+    said = str(failure_of(kept.make(PUBLISHED, fails=True)))
+    assert "selected_subset: check unique_ids failed (s00001 is there twice)" in said and "--anyway" in said
+    assert NAME not in hub.repositories
+    monkeypatch.setenv(ANYWAY, "1")
+    kept.made(PUBLISHED)
+    text = card_of(hub)[1]
+    assert "selected\\_subset: check unique\\_ids failed (s00001 is there twice)" in text
+    assert "## Trust" in text and "| Sources | Chosen: " in text
+    monkeypatch.delenv(ANYWAY)
+    failing(error=False)
+    kept.state().store.files.remove("published")
+    kept.made(PUBLISHED)  # a warning stops nothing
 
 
 def test_without_a_token_nothing_is_asked(kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
