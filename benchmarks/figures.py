@@ -36,6 +36,7 @@ AUROC = FIGURES[0]
 PRESETS = ("robust", "official", "paper")
 README_SIZE = "1024/256"
 EFFECT_BASES = (10000, 50000, 1000000)  # rotary bases of the study's other models
+BASE_RATES = ("base_rates", *(f"base_rates_{name}" for name in ("made", "coding", "long")))
 TOGETHER = "all models"
 WITHIN_REACH = "within reach"
 _SYNTHETIC_GROUPS = ("base", "controlled", "harder", "breaking", WITHIN_REACH)
@@ -184,7 +185,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     **{f"response_length_{half}.json": (f"response_length_{half}", response_length) for half in ("choose", "report")},
     "qmsum_report.json": ("qmsum", qmsum),
     **{f"{name}.json": (name, qmsum) for name in ("qmsum_choose", "qmsum_gemma3")},
-    **{f"{name}.json": (name, shortened) for name in ("base_rates", "base_rates_long", "base_rates_made")},
+    **{f"{name}.json": (name, shortened) for name in BASE_RATES},
     "selection.json": ("synthetic", synthetic),
     **{f"{name}.json": (name, dict) for name in ("scoring", "context_length", "training")},
     **{f"experiment_{size}.json": (f"experiment_{size}", dict) for size in ("cpu", "cpu_auto", "gpu")},
@@ -569,7 +570,7 @@ def qmsum_mixed(found: Json) -> str:
     return _table(["model", "candidate", "AUROC", "far meetings chosen", "far short answers chosen"], rows)
 
 
-@table_of("base_rates", "base_rates_made", "base_rates_long")
+@table_of(*BASE_RATES)
 def base_rates(*found: Json) -> str:
     """Return the share of samples that depend on far text, by data set and size, of each file in turn."""
     rows = [
