@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from gateau_dagster import tables
 from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.assets.runs.launching import told
-from gateau_dagster.assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.secret_scan import (
     SCANNER,
@@ -49,6 +49,7 @@ from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import listed, plural
 from gateau_dagster.selection.evidence import far_share
 
@@ -59,26 +60,15 @@ _NAMED = 5  # samples in a message
 def published(step: Step) -> None:
     """Check the chosen samples, write them and a card into a folder, and make the hub hold it."""
     for output in step.in_turn():
-        state, options, token = output.state, SECTION.of(output.state.config), hub_token()
-        assert options is not None
-        variant = state.asset(output.asset).variant
-        if variant:
-            options = options.model_copy(update={"repository": options.variants[variant]})
-        recipe = recipe_of(state.config, variant or None)
-        selected = state.read(recipe.asset(CHOSEN), partition=recipe.partition)
-        _check_scanner(options)
-        contamination = _contamination(output, options, selected)
-        failed = _failed_checks(state, recipe)
+        state, token = output.state, hub_token()
         with _empty_folder(state.config.work_folder / UPLOADED) as folder:
-            files, facts = _written(state, recipe, options, selected, contamination, folder)
-            facts = replace(facts, checks=[contamination, *failed])  # which the scan of the card reads
-            facts = replace(facts, checks=[contamination, _secrets(output, options, folder, facts), *failed])
-            (folder / CARD).write_text(data_card(facts), encoding="utf-8")
+            files, facts = write_data_set(state, output.asset, folder, output.progress)
+            options, samples = facts.options, plural(facts.sizes["selected"], "sample")
             revision = publish_files(
                 options.repository,
                 folder,
                 private=options.private,
-                summary=f"Publish {plural(selected.height, 'sample')} (fingerprint {output.wanted.fingerprint})",
+                summary=f"Publish {samples} (fingerprint {output.wanted.fingerprint})",
                 own=OWN_FILES,
                 mark=CARD_MARK,
                 token=token,
@@ -87,6 +77,57 @@ def published(step: Step) -> None:
         rows = [{**file, **address} for file in files]
         output.write(pl.DataFrame(rows, tables.schema(COLUMNS)), content=revision.sha)
         output.metadata |= {"data_set": dg.MetadataValue.url(revision.url), "revision": revision.sha}
+
+
+def write_data_set(
+    state: State, asset: str, folder: Path, progress: Progress
+) -> tuple[list[dict[str, Any]], CardFacts]:
+    """Check the chosen samples of an asset `published/…`, and write their data set with its card into an empty folder.
+
+    Returns:
+        Config, rows and bytes of each table, and the facts of the card.
+
+    Raises:
+        GateauError: a check refuses the data; the folder may hold files.
+    """
+    options, variant = SECTION.of(state.config), state.asset(asset).variant
+    assert options is not None
+    if variant:
+        options = options.model_copy(update={"repository": options.variants[variant]})
+    recipe = recipe_of(state.config, variant or None)
+    selected = state.read(recipe.asset(CHOSEN), partition=recipe.partition)
+    _check_scanner(options)
+    contamination = _contamination(state, asset, options, selected)
+    failed = _failed_checks(state, recipe)
+    files, facts = _written(state, recipe, options, selected, contamination, folder)
+    facts = replace(facts, checks=[contamination, *failed])  # which the scan of the card reads
+    secrets = _secrets(state, options, folder, facts, progress)
+    facts = replace(facts, checks=[contamination, secrets, *failed])
+    (folder / CARD).write_text(data_card(facts), encoding="utf-8")
+    return files, facts
+
+
+def write_into(state: State, asset: str, folder: Path) -> None:
+    """Write the data set of an asset `published/…` into a folder: completely, or not at all.
+
+    Raises:
+        GateauError: a check refuses the data, or the folder holds other files than a data set of this command.
+    """
+    card = folder / CARD
+    is_ours = card.is_file() and CARD_MARK in card.read_text(encoding="utf-8", errors="replace")
+    if folder.exists() and not is_ours and (not folder.is_dir() or any(folder.iterdir())):
+        raise GateauError(
+            "publish.folder",
+            f"--to: {folder} exists and holds no data set of this command. Name a new folder, or an empty one.",
+        )
+    partial, old = (folder.with_name(f".{folder.name}.{name}") for name in ("partial", "old"))
+    with _empty_folder(partial):
+        write_data_set(state, asset, partial, silent)
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _upstream(state: State, recipe: Recipe) -> set[str]:
@@ -131,10 +172,9 @@ def _empty_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _contamination(output: Output, options: PublishConfig, selected: pl.DataFrame) -> str:
+def _contamination(state: State, published: str, options: PublishConfig, selected: pl.DataFrame) -> str:
     """Return how many chosen samples contain a benchmark's question; raise GateauError if that is too many."""
-    state = output.state
-    assets = [asset for asset in state.asset(output.asset).reads if asset.startswith(f"{FAMILY}/")]
+    assets = [asset for asset in state.asset(published).reads if asset.startswith(f"{FAMILY}/")]
     if not assets:
         return "Contamination: not looked for, since no configured benchmark asks questions."
     contains = (pl.col("share") >= LEAST_SHARE) | (pl.col("similarity") >= NEAR)
@@ -162,14 +202,14 @@ def _check_scanner(options: PublishConfig) -> None:
         )
 
 
-def _secrets(output: Output, options: PublishConfig, folder: Path, facts: CardFacts) -> str:
+def _secrets(state: State, options: PublishConfig, folder: Path, facts: CardFacts, progress: Progress) -> str:
     """Return how the files were scanned; raise GateauError if one has a secret.
 
     Args:
         folder: holds all files but the card.
         facts: of the card.
     """
-    found = [*secrets_of_files(folder, output.progress)]
+    found = [*secrets_of_files(folder, progress)]
     # The card names the sources of all samples, so those of the samples that were not chosen, too.
     sources = [source for source in facts.lengths["source"].drop_nulls().unique() if secrets_in(source)]
     rows = facts.lengths.filter(pl.col("source").is_in(sources)).select("sample_id", "source")
@@ -178,7 +218,7 @@ def _secrets(output: Output, options: PublishConfig, folder: Path, facts: CardFa
     found += [each for each in secrets_of_text(data_card(facts), CARD) if each.secret_hash not in of_samples]
     accepted = {*options.accepted_findings}
     if refused := sorted({each for each in found if each.secret_hash not in accepted}):
-        every = output.state.config.work_folder / "samples-with-secrets.csv"
+        every = state.config.work_folder / "samples-with-secrets.csv"
         every.parent.mkdir(parents=True, exist_ok=True)
         cells = [(each.sample, each.field, each.kind, each.secret_hash) for each in refused]
         pl.DataFrame(cells, ["sample_id", "field", "kind", "hash"], orient="row").write_csv(every)
