@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained example-synthesis clean \
-	benchmark-selection benchmark-real benchmark-lengths benchmark-control benchmark-qmsum benchmark-base-rates benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-effect benchmark-gpu figures architectures
+	benchmark-selection benchmark-real benchmark-lengths benchmark-control benchmark-qmsum benchmark-base-rates benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-effect benchmark-daily benchmark-gpu figures architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +152,9 @@ benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better
 benchmark-effect: $(VENV)/.run-installed  ## when does a selection pay? gain over random against the pool's far share: an hour on half a core, resumable
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/effect.py --out $(BENCHMARKS)/effect.json
 	@for base in 10000 50000 1000000; do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/effect.py --theta $$base --shares 0.05 0.1 --arms untrained random mix --out $(BENCHMARKS)/effect_$$base.json || exit 1; done
+
+benchmark-daily: $(VENV)/.run-installed  ## the commands of a working day on a store of 10,000 samples: [AGAINST=Python of another version], 5 minutes
+	@$(BIN)/python benchmarks/daily.py $(if $(AGAINST),--against "$(AGAINST)") --out $(BENCHMARKS)/daily.json
 
 figures: $(VENV)/.run-installed  ## put the newest results of the benchmarks into README and docs
 	@$(BIN)/python benchmarks/figures.py --measured $(BENCHMARKS)

@@ -187,7 +187,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     **{f"{name}.json": (name, qmsum) for name in ("qmsum_choose", "qmsum_gemma3")},
     **{f"{name}.json": (name, shortened) for name in BASE_RATES},
     "selection.json": ("synthetic", synthetic),
-    **{f"{name}.json": (name, dict) for name in ("scoring", "context_length", "training")},
+    **{f"{name}.json": (name, dict) for name in ("scoring", "context_length", "training", "daily")},
     **{f"experiment_{size}.json": (f"experiment_{size}", dict) for size in ("cpu", "cpu_auto", "gpu")},
     "gpu.json": ("gpu", gpu),
     "effect.json": ("effect", effect),
@@ -642,6 +642,23 @@ def speed(scoring: Json, context_length: Json, training: Json) -> str:
         ["training in packed rows against padded batches", f"{_spread(training['ratio']['padded'])} {faster}"],
     ]
     return _table(["", "measured"], rows)
+
+
+@table_of("daily")
+def daily(daily: Json) -> str:
+    """Return the times of the commands of a working day."""
+    whole = {"`import polars, yaml`": daily["base"]} | {
+        f"`gateau {name}`": one for name, one in daily["commands"].items()
+    }
+    names = [name for name in ("wall", "cpu", "of_base", "faster") if name in daily["commands"]["run"]]
+    rows = [[text, *(_spread(one[name]) if name in one else "" for name in names)] for text, one in whole.items()]
+    headers = {
+        "wall": "seconds",
+        "cpu": "CPU seconds",
+        "of_base": "times the first row's CPU",
+        "faster": "times less CPU than with them",
+    }
+    return _table(["process", *(headers[name] for name in names)], rows)
 
 
 @table_of("scoring", name="scoring")
