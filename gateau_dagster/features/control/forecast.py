@@ -38,8 +38,9 @@ def forecast(state: State, assumed: AssumedDevices) -> WorkForecast:
         efforts = [stamp.effort for stamp in stamps if stamp is not None and stamp.effort.get("samples")]
         if efforts:
             scored = count / sum(each["samples"] for each in efforts)
-            sums = [scored * sum(each[name] for each in efforts) for name in ("tokens", "flops", "seconds")]
-            sums[2] = sums[2] if assumed.name is None else None  # recorded on this machine
+            measured = ("tokens", "flops", *(["seconds"] if assumed.name is None else []))  # that is of this machine
+            sums = [scored * sum(each[name] for each in efforts) for name in measured]
+            sums = sums if assumed.name is None else [*sums, None]
         else:
             found = estimator.assets({asset: state.shards})[asset]
             scored = count / max(1, found.samples or 1)
