@@ -24,6 +24,7 @@ def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
         status = 0
         before = dict(os.environ)
         forget_definitions()  # a run's are loaded once a process
+        capfd.readouterr()  # what libraries said while other fixtures were made
         try:
             entry()
         except SystemExit as end:

@@ -34,7 +34,10 @@ def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytes
     [
         ("gateau_dagster.pipeline.project.check_dependencies", ValueError("of ours")),
         ("gateau_dagster.pipeline.checks.check_data", ValueError("of ours")),
-        ("gateau_dagster.cli.run.run_refresh", UnforeseenError("cam: of ours", kind="ValueError", trace="Traceback")),
+        (
+            "gateau_dagster.assets.runs.refresh.run_refresh",
+            UnforeseenError("cam: of ours", kind="ValueError", trace="Traceback"),
+        ),
     ],
 )
 def test_no_other_error_is_meant_for_users(

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateau_dagster.cli import run
+from gateau_dagster.assets.runs import refresh
 from gateau_dagster.cli.display import RunDisplay, console
 from gateau_dagster.errors import GateauError, UnforeseenError, redact_output
 from gateau_dagster.progress import ProgressBoard
@@ -147,7 +147,7 @@ def test_failures_of_a_run(command: Command, project: Path, monkeypatch: pytest.
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(run, "run_refresh", fail)
+    monkeypatch.setattr(refresh, "run_refresh", fail)
     status, out, err = command("run", "--config", str(project))
     assert status == 1 and "owned" in err
     assert_harmless(out, err)

@@ -182,6 +182,9 @@ def cam_table(
             "far_segment": [[None, 0, None]] * len(names),
             "segment_gain": [[0.2] * len(values) for values in segment_perplexity],
             "far_gain": far_gain or [None if value is None else value / 4 for value in cas],
+            "context_tokens": [None] * len(names),
+            "tail_tokens": [None] * len(names),
+            "segment_probability": [None] * len(names),
         },
         schema=tables.schema(tables.CAM),
     )

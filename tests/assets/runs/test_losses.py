@@ -28,7 +28,7 @@ def one_check(pipeline: Pipeline, asset: str, name: str) -> dg.AssetCheckResult:
 def concluded(pipeline: Pipeline, result: Refreshed, until: str | None = None) -> list[str]:
     """What `gateau run` says in the end."""
     text = io.StringIO()
-    _conclude(Console(file=text, width=1000), pipeline.state(), until, True, result, 1.0)
+    _conclude(Console(file=text, width=1000), pipeline.state(), until, True, result)
     return text.getvalue().splitlines()
 
 
