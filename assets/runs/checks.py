@@ -97,7 +97,7 @@ DESCRIPTIONS = {
     NOTHING_RESERVED: "No document that is reserved for the evaluation was used in training.",
 }
 _ID = ["sample_id"]
-_WARNS = {UP_TO_DATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE, RESPONSE_SHARE}
+_WARNS = {NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE, RESPONSE_SHARE}
 Parts: TypeAlias = Sequence[str | None]
 
 
