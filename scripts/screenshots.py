@@ -85,7 +85,7 @@ def take_evidence(browser: Browser, report: Path) -> None:
     """The card of the first sample, with the segment that one of its words leads to."""
     page = browser.new_page(viewport={"width": 1240, "height": 1000})
     page.goto(report.as_uri())
-    card = page.locator("#samples > details").first
+    card = page.locator("#samples > details", has=page.locator("a.tk")).first
     card.locator("summary").first.click()
     card.locator("a.tk").first.click()
     page.wait_for_timeout(500)

@@ -6,7 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gateau_dagster.features.demo.prepare import ensure_demo_data, ensure_demo_tokenizer
+from gateau_dagster.features.demo import pair
+from gateau_dagster.features.demo.prepare import ensure_demo_data, ensure_demo_pair, ensure_demo_tokenizer
 from gateau_dagster.models.model_facts import facts_of, local_facts
 from gateau_dagster.pipeline import token_rates as module
 from gateau_dagster.pipeline.observed import state_of
@@ -55,3 +56,13 @@ def test_the_demo_s_pair_is_known_before_it_is_built(tmp_path: Path) -> None:
         assert found is not None and found.max_position_embeddings == window
         assert local_facts(config, name).tokenizer is not None
     assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_the_demo_s_pair_comes_with_the_tokenizers_that_maps_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "pair_is_current", lambda *_, **__: True)
+    config = load_project(f"demo:{tmp_path}")
+    ensure_demo_pair(config)
+    for name in ("short", "long"):
+        assert local_facts(config, name).tokenizer is not None

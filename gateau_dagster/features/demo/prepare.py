@@ -189,6 +189,7 @@ def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
     demo = SECTION.of(config)
     if demo is None:
         return
+    ensure_demo_tokenizer(config)  # evidence maps and the viewer read the tokenizer beside the shape
     from gateau_dagster.features.demo.pair import build_pair, pair_is_current
 
     folder = demo_folder(config.work_folder, demo) / PAIR_FOLDER
